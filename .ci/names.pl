@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 # What pages name in backticks must exist: files, functions, tests, types, flags, metrics; and the rows of
 # docs/internals/limits.md, and as many files as a list says. usage: names.pl PAGE…, at the root of the
-# repository. Code blocks are left out.
+# repository. Code blocks are left out. A test that a row of a table names beside a file must be able to fail with
+# that file: its crate links the crate of the file.
 use strict;
 use warnings;
 use JSON::PP 'decode_json';
@@ -23,6 +24,29 @@ for my $file (split /\0/, qx(git ls-files -z)) {
     if ($crate) { $of_crate{$crate}{$_} = 1 for $text =~ /\w+/g, $file =~ /\w+/g }
     $modules{$_} = 1 for $text =~ /\bmod (\w+)/g;
     $words{$_} = 1 for $text =~ /[a-z][a-z0-9]*(?:-[a-z0-9]+)+/g;
+}
+
+# Crates that the tests of a crate link, itself included.
+my %linked;
+{
+    my (%uses, %tests);
+    for my $manifest (glob 'crates/*/Cargo.toml') {
+        my ($crate) = $manifest =~ m{^crates/([\w-]+)/};
+        my $section = '';
+        open my $in, '<', $manifest or die "$manifest: $!";
+        while (<$in>) {
+            $section = $1 if /^\[(.*)\]/;
+            my ($name) = /^([\w-]+)(?:\.workspace)? = / or next;
+            next if !-d "crates/$name" || $section !~ /(^|\.)(dev-)?dependencies$/;
+            push @{($section =~ /dev-dependencies$/ ? \%tests : \%uses)->{$crate}}, $name;
+        }
+    }
+    for my $crate (map { m{^crates/([\w-]+)/} } glob 'crates/*/Cargo.toml') {
+        my @left = ($crate, @{$tests{$crate} // []});
+        while (defined(my $next = pop @left)) {
+            push @left, @{$uses{$next} // []} if !$linked{$crate}{$next}++;
+        }
+    }
 }
 
 # Steps that are recorded of etcd, and outcomes of the matrix.
@@ -55,14 +79,15 @@ for my $page (@ARGV) {
     open my $in, '<', $page or die "$page: $!";
     my ($in_code, $listed, %list) = 0;
     while (<$in>) {
+        my $at = $.; # Before another file is read.
         # "… passes N files.", and their table.
         $listed = $1 if /\bpasses (\d+) files\./;
         if ($listed && /^\| [^`]*\| `/) {
-            -f "crates/$_" && !$list{$_}++ or $failed = print "$page:$.: $_: no file below crates/, or twice\n"
+            -f "crates/$_" && !$list{$_}++ or $failed = print "$page:$at: $_: no file below crates/, or twice\n"
                 for /`([^`]+)`/g;
         }
         if (%list && (eof || !/^\|/)) {
-            keys %list == $listed or $failed = print "$page:$.: a list of " . keys(%list) . " files, not $listed\n";
+            keys %list == $listed or $failed = print "$page:$at: a list of " . keys(%list) . " files, not $listed\n";
             ($listed, %list) = ();
         }
         $in_code = !$in_code if /^\s*```/;
@@ -74,18 +99,26 @@ for my $page (@ARGV) {
                 or $failed = print "$page: crates/$file does not say $name = $value\n";
         }
         if (/\b([\d,]+) recorded steps|\*\*together\*\*.*?([\d,]{4,})/) {
-            ($1 // $2) =~ tr/,//dr == $steps or $failed = print "$page:$.: $steps steps are recorded\n";
+            ($1 // $2) =~ tr/,//dr == $steps or $failed = print "$page:$at: $steps steps are recorded\n";
         }
         # A crate and what it has, such as its test.
+        my @tests;
         while (/`([\w-]+)` (?=`([\w:]+)`)/g) {
             my ($crate, $name) = ($1, $2);
             my ($last) = $name =~ /(\w+)(?:::)?$/;
-            next if !$of_crate{$crate} || $of_crate{$crate}{$last};
-            $failed = print "$page:$.: $name is not in crates/$crate\n";
+            next if !$of_crate{$crate};
+            push @tests, $crate;
+            $of_crate{$crate}{$last} or $failed = print "$page:$at: $name is not in crates/$crate\n";
+        }
+        if (@tests && $page =~ /(ARCHITECTURE|limits)\.md$/ && /^\|/) {
+            for my $owner (m{`([\w-]+)/src/[^`]*\.rs`}g) {
+                grep { $linked{$_}{$owner} } @tests
+                    or $failed = print "$page:$at: no test of this row links the crate $owner: @tests\n";
+            }
         }
         while (/`([^`]+)`/g) {
             my $name = $1;
-            exists_here($name) or $failed = print "$page:$.: $name does not exist\n";
+            exists_here($name) or $failed = print "$page:$at: $name does not exist\n";
         }
     }
 }

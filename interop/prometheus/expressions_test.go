@@ -19,7 +19,7 @@ var settings = strings.NewReplacer(
 	"%%", "%",
 	"$job", job,
 	"$cluster", job,
-	"$__rate_interval", "10s",
+	"$__rate_interval", "1m",
 	"%s=", "job=",
 	"%s", `job=~".*etcd.*"`,
 )
@@ -68,7 +68,7 @@ func ofDashboard(t *testing.T) []string {
 	var expressions []string
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
-			expressions = append(expressions, strings.NewReplacer("$job", job, "$instance", ".*", "$__rate_interval", "10s").Replace(target.Expr))
+			expressions = append(expressions, strings.NewReplacer("$job", job, "$instance", ".*", "$__rate_interval", "1m").Replace(target.Expr))
 		}
 	}
 	return expressions

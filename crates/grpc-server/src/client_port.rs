@@ -50,7 +50,7 @@ const HTTP1_CONNECTIONS_MAX: usize = 2304;
 /// the gateway has calls.
 const GATEWAY_CONNECTIONS_MAX: usize = 2048;
 /// Every HTTP/2 connection begins so, and no HTTP/1 request can.
-const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
+pub(crate) const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
 /// What a client can talk to.
 #[derive(Clone)]

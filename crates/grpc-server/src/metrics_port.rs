@@ -1,12 +1,18 @@
-//! The listeners of `--listen-metrics-urls`: HTTP/1 for probes and scrapers, plain or inside TLS.
+//! The listeners of `--listen-metrics-urls`: HTTP/1 for probes and scrapers, plain or inside TLS. Inside TLS
+//! also HTTP/2, as on etcd's: a proxy that dials there as a gRPC client closes connections without it.
 //!
 //! Their connections are counted apart from those of clients, so that a probe is answered however many
 //! clients there are.
 
 use std::sync::Arc;
 
-use axum::Router;
+use std::time::Duration;
 
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+
+use super::client_port::HTTP2_PREFACE;
 use super::http1::{self, Keep};
 use super::listen::{self, Permits};
 use super::socket::Socket;
@@ -22,6 +28,15 @@ pub const CONNECTIONS_MAX: u32 = 32;
 /// Those that may stay. One more displaces another, which ends at once: a client that does not read its
 /// answer keeps no probe out.
 const PLACES: usize = 24;
+
+/// Time for the first bytes inside TLS.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Streams of one connection. A scraper sends one request at a time.
+const STREAMS_MAX: u32 = 16;
+/// Bytes of the headers of one request. A probe sends some hundred.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Interval between pings to a silent connection.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is answered outside of TLS, where the Host header is checked, and inside.
 #[derive(Clone)]
@@ -57,6 +72,40 @@ async fn accepted(stream: Wire, tls: Option<Acceptor>, routers: Routers, places:
         }
     };
     let Some(stream) = stream else { return };
-    let router = if stream.is_secure() { routers.secure } else { routers.plain };
-    http1::serve(Socket::new(stream), router, Keep::ForOne, &holder, &stop).await;
+    if stream.is_secure() {
+        let mut socket = Socket::new(stream);
+        let first = tokio::select! {
+            first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, socket.begins_with(HTTP2_PREFACE)) => first,
+            () = holder.displaced() => return,
+            () = stop.stopped() => return,
+        };
+        match first {
+            Ok(Ok(true)) => serve_http2(socket, routers.secure, &holder, &stop).await,
+            Ok(Ok(false)) => http1::serve(socket, routers.secure, Keep::ForOne, &holder, &stop).await,
+            Ok(Err(_)) | Err(_) => {}
+        }
+        return;
+    }
+    http1::serve(Socket::new(stream), routers.plain, Keep::ForOne, &holder, &stop).await;
+}
+
+/// Serves one HTTP/2 connection until the client closes it, or until the requests that run at `stop` have
+/// responses, or another connection has its place.
+async fn serve_http2(socket: Socket, router: Router, holder: &Arc<Holder>, stop: &Stop) {
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
+    let mut connection = Box::pin(connection);
+    // An error here is the client's.
+    tokio::select! {
+        _ = connection.as_mut() => {}
+        () = holder.displaced() => {}
+        () = stop.stopped() => {
+            connection.as_mut().graceful_shutdown();
+            drop(connection.as_mut().await);
+        }
+    }
 }

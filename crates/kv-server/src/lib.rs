@@ -121,11 +121,15 @@ pub fn run(
         return tools::command_line::run_man(arguments);
     }
     let ended = try_run(arguments, environment);
+    if let Err(error) = &ended {
+        // Before the log is set up, this line has no output.
+        tracing::error!(target: log::FATAL, error = causes(error), "the member did not start");
+    }
     log::flush();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Plain text and not a log line: it is for the user of the command line.
+            // Plain text as well, for the user of the command line.
             let (text, advice) = (causes(&error), advice(&error));
             let _unwritten = writeln!(std::io::stderr(), "kv-server: {}{advice}", visible(&text));
             ExitCode::from(error.exit_code())

@@ -61,7 +61,7 @@ impl Listeners {
         let grpc = tls.client_ports(bind(clients, grpc)?, grpc).into_iter().map(with(traffic));
         let http = tls.http1_ports(bind(clients, http)?, http).into_iter().map(with(Traffic::Http));
         let clients_ports = grpc.chain(http).collect();
-        let metrics = tls.http1_ports(bind(clients, metrics)?, metrics);
+        let metrics = tls.client_ports(bind(clients, metrics)?, metrics);
         let peers = tls.peer_ports(bind(peers, members)?, members);
         Ok(Listeners { clients: clients_ports, metrics, peers, files })
     }

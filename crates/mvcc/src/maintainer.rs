@@ -45,6 +45,11 @@ impl Maintainer {
         self.checkpoints.durable.written
     }
 
+    /// Returns the number of records dropped by compactions since the store was opened.
+    pub fn dropped_records(&self) -> u64 {
+        self.checkpoints.durable.dropped_records
+    }
+
     /// Runs a bounded step of physical compaction: visits at most `keys_max` keys under the lock, and reads
     /// and rewrites a few MiB of blocks. First makes the compaction itself durable if it is not. The first
     /// call after a restart resumes an interrupted compaction. After a compaction, further steps empty
@@ -90,7 +95,7 @@ impl Maintainer {
 pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Writer, Store, Maintainer)> {
     let RecoveredStore { is_new, files, marks, items, mut state } = load(&mut *backend, &options, 0)?;
     let (items, written) = (Arc::new(items), BytesWritten::default());
-    let mut durable = DurableState { backend, files, marks, items, written };
+    let mut durable = DurableState { backend, files, marks, items, written, dropped_records: 0 };
     if is_new {
         // An empty store needs a format version and a size as well.
         durable.update_marks(Marks::EMPTY, Update::default())?;

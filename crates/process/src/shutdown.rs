@@ -90,7 +90,7 @@ pub fn die(what: &str) -> ! {
             std::thread::park(); // Until the one who came first has ended the process.
         }
     }
-    tracing::error!(error = what, "the member cannot go on");
+    tracing::error!(target: log::FATAL, error = what, "the member cannot go on");
     log::flush();
     std::process::exit(1)
 }

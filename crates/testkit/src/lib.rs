@@ -3,6 +3,7 @@
 //! For tests and torture only; production code does not depend on it. Must not depend on other
 //! crates of the project, its API or its flags.
 
+pub mod exposition; // what Prometheus reads and computes
 pub mod golden; // scripts of commands and their output
 pub mod ports; // for servers, taken by no other test
 pub mod process; // started, awaited, signalled, killed

@@ -160,6 +160,8 @@ pub struct Stats {
     pub body_bytes: usize,
     /// Bytes of large responses that streams hold.
     pub handed_bytes: usize,
+    /// Responses with events in all outboxes, once per watcher.
+    pub pending: usize,
     /// Events delivered to outboxes, once per watcher.
     pub events: u64,
     /// Number of times that a stream's events were evicted from its outbox, to be read again.

@@ -238,14 +238,24 @@ fn is_import_finished(mark: &Path) -> bool {
     mark.is_some_and(|mark| mark["stage"] == "finished")
 }
 
+/// Minimum duration of a logged log sync; etcd's threshold.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
+
 /// Creates the file system for a member's log, which records metrics of writes and syncs.
 pub fn log_fs(metrics: Arc<Metrics>) -> TimedFs {
-    TimedFs::new(Instant::now, move |call, took| match call {
+    log_fs_by(Instant::now, metrics)
+}
+
+fn log_fs_by(clock: fn() -> Instant, metrics: Arc<Metrics>) -> TimedFs {
+    TimedFs::new(clock, move |call, took| match call {
         TimedCall::Write { bytes } => {
             metrics.disk.wal_write_seconds.observe(took.as_secs_f64());
             metrics.disk.log_written_bytes.inc_by(bytes as u64);
         }
         TimedCall::Sync => {
+            if took > SLOW_SYNC {
+                tracing::warn!(took = ?took, expected_duration = ?SLOW_SYNC, "slow fdatasync");
+            }
             metrics.disk.wal_sync_seconds.observe(took.as_secs_f64());
             let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             metrics.sync_slowest_us.fetch_max(microseconds, Ordering::Relaxed);

@@ -203,3 +203,50 @@ fn a_forced_joiner_begins_with_the_first_members() {
         assert_eq!(ids(LogPosition::new(1, 1)), [1, 2, 3], "a store with entries has its list");
     }
 }
+
+/// Lines of the log.
+#[derive(Clone, Default)]
+struct LogBuffer(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl io::Write for LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn syncs_of_a_second_are_logged() {
+    use std::sync::atomic::AtomicU64;
+    use wal::{File as _, Fs as _};
+
+    // Each reading of the clock is `STEP_MS` after the one before.
+    static NOW_MS: AtomicU64 = AtomicU64::new(0);
+    static STEP_MS: AtomicU64 = AtomicU64::new(0);
+    fn clock() -> Instant {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        let step = STEP_MS.load(Ordering::Relaxed);
+        let now = NOW_MS.fetch_add(step, Ordering::Relaxed) + step;
+        *START.get_or_init(Instant::now) + Duration::from_millis(now)
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for (took, is_logged) in [(999, false), (1000, false), (1001, true)] {
+        STEP_MS.store(took, Ordering::Relaxed);
+        let (buffer, metrics) = (LogBuffer::default(), Arc::new(Metrics::default()));
+        let writer = buffer.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let fs = log_fs_by(clock, Arc::clone(&metrics));
+            let file = fs.create(&directory.path().join(took.to_string())).unwrap();
+            file.write_at(0, b"x").unwrap();
+            file.sync_data().unwrap();
+        });
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.contains("slow fdatasync"), is_logged, "{took} ms: {text}");
+        assert_eq!(metrics.syncs_us.load(Ordering::Relaxed), took * 1000);
+    }
+}

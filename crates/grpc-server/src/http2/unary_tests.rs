@@ -6,7 +6,7 @@ use std::sync::Arc;
 use admission::Holder;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, Reason, SendStream};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -224,6 +224,23 @@ impl TestClient {
     /// The next event, if there is one within ten seconds.
     async fn event(&mut self) -> Option<&'static str> {
         timeout(Duration::from_secs(10), self.events.recv()).await.ok().flatten()
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_headers_exceed_their_bound_is_rejected() {
+    for (bytes, is_served) in [(48 << 10, true), (80 << 10, false)] {
+        let client = TestClient::new(Arc::default()).await;
+        let request = Request::post("http://localhost/now").header("content-type", "application/grpc");
+        let request = request.header("field", "v".repeat(bytes)).body(()).unwrap();
+        let (response, mut body) =
+            client.requests.clone().ready().await.unwrap().send_request(request, false).unwrap();
+        drop(body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true));
+        let response = timeout(Duration::from_secs(60), response).await.expect("a response or an error");
+        let is_ok = |status: Option<&HeaderValue>| status.is_none_or(|status| status == "0");
+        let got = response
+            .is_ok_and(|response| response.status() == 200 && is_ok(response.headers().get("grpc-status")));
+        assert_eq!(got, is_served, "{bytes} bytes");
     }
 }
 

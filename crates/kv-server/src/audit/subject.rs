@@ -83,19 +83,7 @@ impl AuditSubject {
             refused_user,
             ..AuditSubject::default()
         };
-        if method == Method::KvTxn {
-            subject.is_change = false;
-            if subject.txn(message).is_err() {
-                (subject.is_change, subject.truncated) = (true, true); // The rest is not known.
-            }
-            return subject;
-        }
-        match method.service() {
-            "etcdserverpb.KV" | "etcdserverpb.Watch" => subject.of_keys(method, message),
-            "v3lockpb.Lock" | "v3electionpb.Election" => subject.of_names(method, message),
-            "etcdserverpb.Auth" => subject.of_auth(method, message),
-            _ => subject.of_rest(method, message),
-        }
+        subject.add_request(method, message);
         subject
     }
 
@@ -149,16 +137,66 @@ impl AuditSubject {
         Some(start.to_owned())
     }
 
-    fn of_keys(&mut self, method: Method, message: Bytes) {
+    fn add_request(&mut self, method: Method, message: Bytes) {
+        use Method::*;
         match method {
-            Method::KvRange | Method::KvRangeStream => {
+            KvRange | KvRangeStream => {
                 let range = decoded::<RangeRequest>(message);
                 self.add(READ, &range.key, &range.range_end);
             }
-            Method::KvPut => self.put(&decoded(message)),
-            Method::KvDeleteRange => self.delete(&decoded(message)),
-            // A transaction is described above, a watcher by its stream. Compact names a revision.
-            _ => {}
+            KvPut => self.put(&decoded(message)),
+            KvDeleteRange => self.delete(&decoded(message)),
+            KvTxn => self.txn(message),
+            Lock => {
+                let LockRequest { name, lease } = decoded(message);
+                self.candidate(&name, lease);
+            }
+            ElectionCampaign => {
+                let CampaignRequest { name, lease, .. } = decoded(message);
+                self.candidate(&name, lease);
+            }
+            LockUnlock => self.add(DELETE, &decoded::<UnlockRequest>(message).key, b""),
+            ElectionProclaim => self.leader(WRITE, decoded::<ProclaimRequest>(message).leader),
+            ElectionResign => self.leader(DELETE, decoded::<ResignRequest>(message).leader),
+            ElectionLeader | ElectionObserve => {
+                self.add(READ, &decoded::<LeaderRequest>(message).name, b"");
+            }
+            LeaseGrant => self.lease = Some(decoded::<LeaseGrantRequest>(message).id),
+            LeaseRevoke => self.lease = Some(decoded::<LeaseRevokeRequest>(message).id),
+            LeaseTimeToLive => self.lease = Some(decoded::<LeaseTimeToLiveRequest>(message).id),
+            ClusterMemberRemove => self.member(decoded::<MemberRemoveRequest>(message).id),
+            ClusterMemberUpdate => self.member(decoded::<MemberUpdateRequest>(message).id),
+            ClusterMemberPromote => self.member(decoded::<MemberPromoteRequest>(message).id),
+            MaintenanceMoveLeader => self.member(decoded::<MoveLeaderRequest>(message).target_id),
+            RepairReseed => self.member(decoded::<ReseedRequest>(message).member_id),
+            MaintenanceAlarm => {
+                let alarm = decoded::<AlarmRequest>(message);
+                self.is_change = alarm.action != AlarmAction::Get as i32;
+                self.member(alarm.member_id);
+            }
+            Authenticate => self.user(&decoded::<AuthenticateRequest>(message).name),
+            AuthUserAdd => self.user(&decoded::<AuthUserAddRequest>(message).name),
+            AuthUserGet => self.user(&decoded::<AuthUserGetRequest>(message).name),
+            AuthUserDelete => self.user(&decoded::<AuthUserDeleteRequest>(message).name),
+            AuthUserChangePassword => self.user(&decoded::<AuthUserChangePasswordRequest>(message).name),
+            AuthUserGrantRole => {
+                let AuthUserGrantRoleRequest { user, role } = decoded(message);
+                self.user_and_role(&user, &role);
+            }
+            AuthUserRevokeRole => {
+                let AuthUserRevokeRoleRequest { name, role } = decoded(message);
+                self.user_and_role(&name, &role);
+            }
+            AuthRoleAdd => self.role(&decoded::<AuthRoleAddRequest>(message).name),
+            AuthRoleGet => self.role(&decoded::<AuthRoleGetRequest>(message).role),
+            AuthRoleDelete => self.role(&decoded::<AuthRoleDeleteRequest>(message).role),
+            AuthRoleGrantPermission => self.granted(decoded(message)),
+            AuthRoleRevokePermission => self.revoked(&decoded(message)),
+            // These name nothing. Each watcher and each renewal of a stream has a subject.
+            KvCompact | Watch | LeaseKeepAlive | LeaseLeases | ClusterMemberAdd | ClusterMemberList => {}
+            MaintenanceStatus | MaintenanceDefragment | MaintenanceHash | MaintenanceHashKV => {}
+            MaintenanceSnapshot | MaintenanceDowngrade | HealthCheck | HealthList | HealthWatch => {}
+            AuthEnable | AuthDisable | AuthStatus | AuthUserList | AuthRoleList => {}
         }
     }
 
@@ -179,9 +217,16 @@ impl AuditSubject {
         }
     }
 
-    /// The operations of both branches, at every depth: of a long transaction, the first ones. A refused one
-    /// is read up to what is denied.
-    fn txn(&mut self, message: Bytes) -> Result<(), DecodeError> {
+    /// Adds the operations of both branches, at every depth: of a long transaction, the first ones. A
+    /// rejected one is read up to what is denied.
+    fn txn(&mut self, message: Bytes) {
+        self.is_change = false;
+        if self.parts_of_txn(message).is_err() {
+            (self.is_change, self.truncated) = (true, true); // The rest is not known.
+        }
+    }
+
+    fn parts_of_txn(&mut self, message: Bytes) -> Result<(), DecodeError> {
         let is_refused = self.refused_user.is_some();
         let fields_max = if is_refused { usize::MAX } else { SHORT_TXN_FIELDS_MAX };
         let mut reader = TxnReader::new(message, fields_max);
@@ -207,26 +252,10 @@ impl AuditSubject {
         Ok(())
     }
 
-    fn of_names(&mut self, method: Method, message: Bytes) {
-        match method {
-            Method::Lock => {
-                let LockRequest { name, lease } = decoded(message);
-                self.add(WRITE, &name, b"");
-                self.lease = (lease != 0).then_some(lease);
-            }
-            Method::LockUnlock => self.add(DELETE, &decoded::<UnlockRequest>(message).key, b""),
-            Method::ElectionCampaign => {
-                let CampaignRequest { name, lease, .. } = decoded(message);
-                self.add(WRITE, &name, b"");
-                self.lease = (lease != 0).then_some(lease);
-            }
-            Method::ElectionProclaim => self.leader(WRITE, decoded::<ProclaimRequest>(message).leader),
-            Method::ElectionResign => self.leader(DELETE, decoded::<ResignRequest>(message).leader),
-            Method::ElectionLeader | Method::ElectionObserve => {
-                self.add(READ, &decoded::<LeaderRequest>(message).name, b"");
-            }
-            _ => {}
-        }
+    /// Adds the name of a lock or an election, and the lease of the caller.
+    fn candidate(&mut self, name: &[u8], lease: i64) {
+        self.add(WRITE, name, b"");
+        self.lease = (lease != 0).then_some(lease);
     }
 
     fn leader(&mut self, access: &'static str, leader: Option<LeaderKey>) {
@@ -235,65 +264,32 @@ impl AuditSubject {
         self.lease = (lease != 0).then_some(lease);
     }
 
-    fn of_auth(&mut self, method: Method, message: Bytes) {
-        let (user, role) = match method {
-            Method::Authenticate => (Some(decoded::<AuthenticateRequest>(message).name), None),
-            Method::AuthUserAdd => (Some(decoded::<AuthUserAddRequest>(message).name), None),
-            Method::AuthUserGet => (Some(decoded::<AuthUserGetRequest>(message).name), None),
-            Method::AuthUserDelete => (Some(decoded::<AuthUserDeleteRequest>(message).name), None),
-            Method::AuthUserChangePassword => {
-                (Some(decoded::<AuthUserChangePasswordRequest>(message).name), None)
-            }
-            Method::AuthUserGrantRole => {
-                let AuthUserGrantRoleRequest { user, role } = decoded(message);
-                (Some(user), Some(role))
-            }
-            Method::AuthUserRevokeRole => {
-                let AuthUserRevokeRoleRequest { name, role } = decoded(message);
-                (Some(name), Some(role))
-            }
-            Method::AuthRoleAdd => (None, Some(decoded::<AuthRoleAddRequest>(message).name)),
-            Method::AuthRoleGet => (None, Some(decoded::<AuthRoleGetRequest>(message).role)),
-            Method::AuthRoleDelete => (None, Some(decoded::<AuthRoleDeleteRequest>(message).role)),
-            Method::AuthRoleGrantPermission => {
-                let AuthRoleGrantPermissionRequest { name, perm } = decoded(message);
-                let Permission { key, range_end, .. } = perm.unwrap_or_default();
-                self.add(PERMISSION, &key, &range_end);
-                (None, Some(name))
-            }
-            Method::AuthRoleRevokePermission => {
-                let AuthRoleRevokePermissionRequest { role, key, range_end } = decoded(message);
-                self.add(PERMISSION, &key, &range_end);
-                (None, Some(role))
-            }
-            // These name nothing.
-            _ => (None, None),
-        };
-        self.of_user = user.and_then(|name| self.name(&name));
-        self.of_role = role.and_then(|name| self.name(&name));
+    fn member(&mut self, id: u64) {
+        self.member = Some(format!("{id:x}"));
     }
 
-    fn of_rest(&mut self, method: Method, message: Bytes) {
-        let member = |id: u64| Some(format!("{id:x}"));
-        match method {
-            Method::LeaseGrant => self.lease = Some(decoded::<LeaseGrantRequest>(message).id),
-            Method::LeaseRevoke => self.lease = Some(decoded::<LeaseRevokeRequest>(message).id),
-            Method::LeaseTimeToLive => self.lease = Some(decoded::<LeaseTimeToLiveRequest>(message).id),
-            Method::ClusterMemberRemove => self.member = member(decoded::<MemberRemoveRequest>(message).id),
-            Method::ClusterMemberUpdate => self.member = member(decoded::<MemberUpdateRequest>(message).id),
-            Method::ClusterMemberPromote => self.member = member(decoded::<MemberPromoteRequest>(message).id),
-            Method::MaintenanceMoveLeader => {
-                self.member = member(decoded::<MoveLeaderRequest>(message).target_id)
-            }
-            Method::RepairReseed => self.member = member(decoded::<ReseedRequest>(message).member_id),
-            Method::MaintenanceAlarm => {
-                let alarm = decoded::<AlarmRequest>(message);
-                self.is_change = alarm.action != AlarmAction::Get as i32;
-                self.member = member(alarm.member_id);
-            }
-            // These name nothing.
-            _ => {}
-        }
+    fn user(&mut self, name: &str) {
+        self.of_user = self.name(name);
+    }
+
+    fn role(&mut self, name: &str) {
+        self.of_role = self.name(name);
+    }
+
+    fn user_and_role(&mut self, user: &str, role: &str) {
+        self.user(user);
+        self.role(role);
+    }
+
+    fn granted(&mut self, AuthRoleGrantPermissionRequest { name, perm }: AuthRoleGrantPermissionRequest) {
+        let Permission { key, range_end, .. } = perm.unwrap_or_default();
+        self.add(PERMISSION, &key, &range_end);
+        self.role(&name);
+    }
+
+    fn revoked(&mut self, request: &AuthRoleRevokePermissionRequest) {
+        self.add(PERMISSION, &request.key, &request.range_end);
+        self.role(&request.role);
     }
 }
 

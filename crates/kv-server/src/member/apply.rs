@@ -4,10 +4,12 @@
 //!   store that breaks is fatal: going on would let this member drift from the others.
 //! * Applying waits here, and only here, when the store has too much in memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use mvcc::{Present, Store};
+use prometheus_client::metrics::histogram::Histogram;
 use raft_node::{Answer, Cost, Fatal, Host, LogIndex, LogPosition, LogSync, Membership, Observer};
 use state_machine::{EtcdMachine, Outcome};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use super::fence::Fence;
 use super::lease_clock::ClockAnchor;
 use super::received_snapshot::ReceivePlace;
 use data_dir::bootstrap::IMPORTED_AT;
-use telemetry::metrics::Metrics;
+use telemetry::metrics::{Applied, Metrics};
 
 /// The replicated state machine and the thread of its store.
 pub struct Apply {
@@ -65,7 +67,15 @@ impl Apply {
 
     /// Counts Raft's figures. An entry that takes longer than `apply_slow` is logged as well.
     pub fn observer(&self, apply_slow: Duration) -> RaftObserver {
-        RaftObserver { metrics: Arc::clone(&self.metrics), member_id: self.member_id, apply_slow }
+        let entry = Applied { op: "Entry", success: "true", version: "v3" };
+        let apply_seconds = self.metrics.raft.apply_seconds.get_or_create(&entry).clone();
+        RaftObserver {
+            metrics: Arc::clone(&self.metrics),
+            member_id: self.member_id,
+            apply_slow,
+            apply_seconds,
+            leads: AtomicBool::new(false),
+        }
     }
 
     /// Notes when a new lease clock was applied.
@@ -191,11 +201,15 @@ pub struct RaftObserver {
     metrics: Arc<Metrics>,
     member_id: u64,
     apply_slow: Duration,
+    apply_seconds: Histogram,
+    /// True while this member leads.
+    leads: AtomicBool,
 }
 
 impl Observer for RaftObserver {
     fn leader_changed(&self, leader: Option<u64>) {
         let member = format!("{:x}", self.member_id);
+        self.leads.store(leader == Some(self.member_id), Ordering::Relaxed);
         match leader {
             Some(leader) => {
                 self.metrics.raft.leader_changes.inc();
@@ -210,6 +224,9 @@ impl Observer for RaftObserver {
     }
 
     fn log_synced(&self, sync: LogSync) {
+        if base::mutant("uncounted-syncs") {
+            return;
+        }
         let disk = &self.metrics.disk;
         disk.wal_bytes.inc_by(i64::try_from(sync.bytes).unwrap_or(i64::MAX));
         self.metrics.raft.sync_entries.observe(sync.entries as f64);
@@ -224,6 +241,7 @@ impl Observer for RaftObserver {
     }
 
     fn entry_applied(&self, commands: usize, took: Duration) {
+        self.apply_seconds.observe(took.as_secs_f64());
         if took > self.apply_slow {
             self.metrics.raft.entries_slow.inc();
             tracing::warn!(commands, took = ?took, expected_duration = ?self.apply_slow, "apply request took too long");
@@ -235,7 +253,77 @@ impl Observer for RaftObserver {
     }
 
     fn tick_late(&self, late: Duration) {
+        if !self.leads.load(Ordering::Relaxed) {
+            return;
+        }
         self.metrics.raft.heartbeats_late.inc();
-        tracing::debug!(late = ?late, "a tick came late");
+        tracing::warn!(
+            exceeded_duration = ?late,
+            "leader failed to send out heartbeat on time; took too long, leader is overloaded likely from slow disk"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::DescriptorEncoder;
+    use telemetry::metrics::Exposition;
+    use testkit::exposition::samples;
+
+    #[derive(Debug)]
+    struct NoOthers;
+
+    impl Collector for NoOthers {
+        fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+            Ok(())
+        }
+    }
+
+    /// The samples by name; of a metric with labels, the sum.
+    fn counted(metrics: &Arc<Metrics>) -> impl Fn(&str) -> f64 {
+        let samples = samples(&Exposition::new(metrics, Box::new(NoOthers)).text());
+        move |name| samples.iter().filter(|sample| sample.name == name).map(|sample| sample.value).sum()
+    }
+
+    #[test]
+    fn each_event_of_raft_is_counted_under_its_name() {
+        let second = Duration::from_secs(1);
+        let observer_of = |metrics: &Arc<Metrics>| {
+            let entry = Applied { op: "Entry", success: "true", version: "v3" };
+            let apply_seconds = metrics.raft.apply_seconds.get_or_create(&entry).clone();
+            let (metrics, leads) = (Arc::clone(metrics), AtomicBool::new(false));
+            RaftObserver { metrics, member_id: 1, apply_slow: second, apply_seconds, leads }
+        };
+        type Event = fn(&RaftObserver);
+        let synced: Event =
+            |raft| raft.log_synced(LogSync { entries: 3, bytes: 100, took: Duration::from_millis(1) });
+        let applied: Event = |raft| raft.entry_applied(2, Duration::from_secs(2));
+        let late: Event = |raft| {
+            raft.leader_changed(Some(1));
+            raft.tick_late(Duration::from_secs(1));
+        };
+        let cases: [(Event, &str, f64); 12] = [
+            (synced, "etcd_disk_wal_write_bytes_total", 100.0),
+            (synced, "kv_server_log_sync_entries_sum", 3.0),
+            (|raft| raft.batch_proposed(5, 10), "kv_server_batch_commands_sum", 5.0),
+            (|raft| raft.proposals_failed(2), "etcd_server_proposals_failed_total", 2.0),
+            (applied, "etcd_server_slow_apply_total", 1.0),
+            (applied, "etcd_server_apply_duration_seconds_sum", 2.0),
+            (|raft| raft.entry_applied(1, Duration::ZERO), "etcd_server_slow_apply_total", 0.0),
+            (|raft| raft.read_points_failed(4), "etcd_server_read_indexes_failed_total", 4.0),
+            (|raft| raft.leader_changed(Some(2)), "etcd_server_leader_changes_seen_total", 1.0),
+            (|raft| raft.leader_changed(None), "etcd_server_leader_changes_seen_total", 0.0),
+            (late, "etcd_server_heartbeat_send_failures_total", 1.0),
+            // A follower sends no heartbeats.
+            (|raft| raft.tick_late(Duration::from_secs(1)), "etcd_server_heartbeat_send_failures_total", 0.0),
+        ];
+        for (number, (event, name, wanted)) in cases.into_iter().enumerate() {
+            let metrics = Arc::new(Metrics::default());
+            event(&observer_of(&metrics));
+            assert_eq!(counted(&metrics)(name), wanted, "case {number}: {name}");
+        }
     }
 }

@@ -61,6 +61,8 @@ impl Collector for Gauges {
             ("etcd_debugging_lease_granted", "Leases granted, as applied here", granted),
             ("etcd_debugging_lease_revoked", "Leases revoked, as applied here", revoked),
         ];
+        let of_v2 = ["etcd_debugging_store_expires", "etcd_debugging_store_watch_requests"];
+        counters.extend(of_v2.map(|name| (name, "0: there is no v2 store", 0)));
         if memory.left().is_some() {
             counters.push((
                 "kv_server_memory_short",
@@ -81,6 +83,7 @@ impl Collector for Gauges {
         let labels = [
             ("etcd_server_id", "Id of this member, as a label", "server_id", member.as_str()),
             ("etcd_server_version", "Version of etcd's API, as a label", "server_version", version::ETCD),
+            ("etcd_server_go_version", "There is no Go in this server", "server_go_version", "none"),
             (
                 "etcd_cluster_version",
                 "Version of the cluster, as a label",
@@ -174,7 +177,10 @@ impl Gauges {
     }
 
     fn leases(&self) -> Vec<Reading> {
-        vec![("kv_server_leases", "Leases that exist", signed(self.leases.len() as u64))]
+        vec![
+            ("kv_server_leases", "Leases that exist", signed(self.leases.len() as u64)),
+            ("etcd_debugging_store_watchers", "0: there is no v2 store", 0),
+        ]
     }
 
     fn watch(&self) -> Vec<Reading> {
@@ -183,6 +189,7 @@ impl Gauges {
             ("etcd_debugging_mvcc_watch_stream_total", "Open watch streams", stats.streams),
             ("etcd_debugging_mvcc_watcher_total", "Watchers", stats.watchers),
             ("etcd_debugging_mvcc_slow_watcher_total", "Watchers that read history", stats.lagging),
+            ("etcd_debugging_mvcc_pending_events_total", "Watch responses not yet sent", stats.pending),
             ("kv_server_watch_ranges", "Distinct ranges of watchers", stats.ranges),
             ("kv_server_watch_key_bytes", "Bytes of the keys of watchers", stats.key_bytes),
             ("kv_server_watch_body_bytes", "Encoded events that wait for streams", stats.body_bytes),
@@ -196,7 +203,9 @@ impl Gauges {
             [&admission.answers, &admission.places, &admission.commands].map(|gate| gate.gauges());
         let [turns, hashes] = [&admission.turns, &admission.hashes].map(|gate| gate.gauges());
         let reads_waiting = answers.1 + places.1 + turns.1 + hashes.1;
+        let open = turns.0 + hashes.0 + self.member.0.metrics.keys.large_ranges.get().unsigned_abs();
         let mut figures = vec![
+            ("etcd_mvcc_db_open_read_transactions", "Reads on threads, and large ranges", signed(open)),
             ("kv_server_answer_bytes", "Memory admitted for answers held whole", signed(answers.0)),
             ("kv_server_large_range_bytes", "Memory admitted for large ranges", signed(places.0)),
             ("kv_server_large_command_bytes", "Large commands proposed and unanswered", signed(commands.0)),

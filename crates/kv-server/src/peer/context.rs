@@ -33,6 +33,10 @@ pub(super) const REMOVED: &str = "the member has been permanently removed from t
 /// The same from a learner, and no reason to stop: the voters may not know it for good yet, and need its
 /// vote.
 pub(super) const REMOVED_SAYS_A_LEARNER: &str = "the member is removed from the list of this learner";
+/// Start of the reply to a member of another cluster.
+pub(super) const CLUSTER_MISMATCH: &str = "cluster ID mismatch";
+/// Start of the reply to a hello for another member than this one.
+pub(super) const MEMBER_MISMATCH: &str = "member ID mismatch";
 
 /// Who we are, who the others are, where to count, and how to reach them.
 #[derive(Clone)]

@@ -41,7 +41,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use transport::tls::Dialer;
 
-use super::context::{BATCH_BYTES_MAX, Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
+use super::context::{BATCH_BYTES_MAX, CLUSTER_MISMATCH, Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 
 /// A peer on the same continent answers a connect in a tenth of this.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -194,6 +194,7 @@ impl Link {
         }
         let to = To { To: self.context.label(self.route.to) };
         let seconds = self.context.metrics.peers.round_trip_seconds.get_or_create(&to).clone();
+        let mut is_established = false;
         loop {
             let began = Instant::now();
             let hello = Some(self.context.hello(self.route.to));
@@ -211,6 +212,13 @@ impl Link {
                 self.context.metrics.round_trips.lock().insert(self.route.to, took);
                 if self.said.take().is_some() {
                     tracing::info!(peer = format!("{:x}", self.route.to), "peer became active");
+                }
+                if !std::mem::replace(&mut is_established, true) {
+                    tracing::info!(
+                        local_member_id = format!("{:x}", self.context.identity.member_id),
+                        remote_peer_id = format!("{:x}", self.route.to),
+                        "established TCP streaming connection with remote peer"
+                    );
                 }
             }
             tokio::time::sleep(PROBE_EVERY).await;
@@ -242,7 +250,16 @@ impl Link {
         let is_new = |(said, at): &(String, Instant)| said != reason && at.elapsed() > SAID_AGAIN_AFTER;
         if self.route.lane == Lane::Urgent && self.said.as_ref().is_none_or(is_new) && is_noted {
             let peer = format!("{:x}", self.route.to);
-            tracing::warn!(peer, error = reason, "peer became inactive (message send to peer failed)");
+            if reason.starts_with(CLUSTER_MISMATCH) {
+                tracing::warn!(
+                    remote_peer_id = peer,
+                    error = CLUSTER_MISMATCH,
+                    reason,
+                    "request sent was ignored by remote peer due to cluster ID mismatch"
+                );
+            } else {
+                tracing::warn!(peer, error = reason, "peer became inactive (message send to peer failed)");
+            }
             self.said = Some((reason.clone(), Instant::now()));
         }
     }

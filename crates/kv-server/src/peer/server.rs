@@ -23,7 +23,7 @@ use state_machine::CommandLevel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::connections::Greeter;
-use super::context::{Context, REMOVED, REMOVED_SAYS_A_LEARNER};
+use super::context::{CLUSTER_MISMATCH, Context, MEMBER_MISMATCH, REMOVED, REMOVED_SAYS_A_LEARNER};
 use super::transport::Peers;
 use super::{leases, questions};
 use crate::member::{Figures, Hasher, LeaderLeases, ReceiveError, ReceivePlace, Standing};
@@ -205,9 +205,9 @@ impl PeerServer {
         let context = self.peers.context();
         let identity = &context.identity;
         let reason = if hello.cluster_id != identity.cluster_id {
-            format!("cluster ID mismatch: want {:x}, got {:x}", identity.cluster_id, hello.cluster_id)
+            format!("{CLUSTER_MISMATCH}: want {:x}, got {:x}", identity.cluster_id, hello.cluster_id)
         } else if hello.to != identity.member_id {
-            format!("member ID mismatch: this is {:x}, not {:x}", identity.member_id, hello.to)
+            format!("{MEMBER_MISMATCH}: this is {:x}, not {:x}", identity.member_id, hello.to)
         } else if standing(hello.from) == Standing::Removed {
             self.removed().to_owned()
         } else if let Some(reason) = context.refusal(&hello) {
@@ -245,8 +245,16 @@ impl PeerServer {
     }
 
     fn note_refusal(&self, from: u64, reason: &str) {
-        if let Some(unlogged) = self.refused.lock().note(from, reason, Instant::now()) {
-            tracing::warn!(from = format!("{from:x}"), reason, unlogged, "refused a peer");
+        let Some(unlogged) = self.refused.lock().note(from, reason, Instant::now()) else { return };
+        let from = format!("{from:x}");
+        // Programs that restart members wait for the lines of etcd.
+        if reason.starts_with(CLUSTER_MISMATCH) {
+            let error = CLUSTER_MISMATCH;
+            tracing::warn!(from, error, reason, unlogged, "request cluster ID mismatch");
+        } else if reason.starts_with(MEMBER_MISMATCH) {
+            tracing::warn!(from, reason, unlogged, "ignored streaming request; ID mismatch");
+        } else {
+            tracing::warn!(from, reason, unlogged, "refused a peer");
         }
     }
 

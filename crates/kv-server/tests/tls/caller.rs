@@ -94,6 +94,34 @@ impl Caller {
         Client::new(endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap())
     }
 
+    /// Status and body of each path, over one connection of HTTP/2.
+    pub async fn get_http2(&self, port: u16, paths: &[&str]) -> Vec<(u16, String)> {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(async move { drop(connection.await) });
+        let mut answers = Vec::new();
+        for path in paths {
+            let request = http::Request::get(format!("https://127.0.0.1:{port}{path}")).body(()).unwrap();
+            requests = requests.ready().await.unwrap();
+            let (response, _) = requests.send_request(request, true).unwrap();
+            let response = response.await.unwrap();
+            let (status, mut body) = (response.status().as_u16(), response.into_body());
+            let mut text = Vec::new();
+            while let Some(data) = body.data().await {
+                let data = data.unwrap();
+                body.flow_control().release_capacity(data.len()).unwrap();
+                text.extend_from_slice(&data);
+            }
+            answers.push((status, String::from_utf8(text).unwrap()));
+        }
+        answers
+    }
+
     /// The answer to a request of the gateway.
     pub fn post(&self, port: u16, path: &str, json: &str) -> String {
         let mut stream = self.connect(port, b"http/1.1");

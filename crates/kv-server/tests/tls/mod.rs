@@ -506,6 +506,23 @@ fn the_metrics_port_has_the_tls_of_the_client_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_port_serves_http2_inside_tls() {
+    let (authority, files) = (Authority::new("a"), Files::new());
+    files.write_pair("server", &authority.issue(GOOD));
+    let mut flags = in_files(&files, &[("cert-file", "server.pem"), ("key-file", "server.key")]);
+    let port = testkit::port();
+    flags.push(format!("--listen-metrics-urls=https://127.0.0.1:{port}"));
+    let mut cluster = Cluster::new(1);
+    secure_clients(&mut cluster.members[0], &as_strs(&flags));
+    let _running = start_one(cluster);
+    let caller = Caller::new(&authority, None, BOTH);
+    let answers = caller.get_http2(port, &["/health", "/metrics", "/v3/kv/range"]).await;
+    assert_eq!(answers.iter().map(|(status, _)| *status).collect::<Vec<_>>(), [200, 200, 404]);
+    assert!(answers[1].1.contains("etcd_server_has_leader 1"), "{}", answers[1].1);
+    assert_eq!(caller.health(port), Served, "HTTP/1 as well");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn members_elect_while_their_client_ports_are_flooded_with_handshakes() {
     let (authority, files) = (Authority::new("a"), Files::new());
     files.write_pair("server", &authority.issue(GOOD));

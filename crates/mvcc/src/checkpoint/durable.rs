@@ -20,6 +20,8 @@ pub(crate) struct DurableState {
     /// Items of the durable checkpoint, shared with exports. Changing them during an export copies the map.
     pub items: Arc<BTreeMap<Bytes, StoredItem>>,
     pub written: BytesWritten,
+    /// Records dropped by compactions since the store was opened.
+    pub dropped_records: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

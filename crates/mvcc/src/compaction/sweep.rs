@@ -45,6 +45,7 @@ impl Sweep {
         let marked: Vec<Arc<Block>> =
             old.iter().map(|block| self.mark(block, shared)).collect::<Result<_>>()?;
         let new = rewrite(durable, shared, &marked)?;
+        durable.dropped_records += live_records(&old) - live_records(&marked);
         assert_eq!(
             live_records(&marked),
             live_records(&new),

@@ -22,6 +22,9 @@ pub enum LogFormat {
     Console,
 }
 
+/// Target of events after which the process exits. They are written at etcd's level `fatal`.
+pub const FATAL: &str = "fatal";
+
 /// Writes events in a format.
 pub struct Format(pub LogFormat);
 
@@ -41,7 +44,7 @@ where
         let metadata = event.metadata();
         let time = now();
         let caller = caller(metadata.file(), metadata.line());
-        let level = level_name(*metadata.level());
+        let level = if metadata.target() == FATAL { "fatal" } else { level_name(*metadata.level()) };
         let LineFields { message, rest } = fields;
         match self.0 {
             LogFormat::Json => {
@@ -197,6 +200,12 @@ mod tests {
         assert_eq!(line["quoted"], "a\"b");
         assert!(line["caller"].as_str().unwrap().starts_with("log/line.rs:"), "{text}");
         assert_eq!(line["ts"].as_str().unwrap().len(), "2006-01-02T15:04:05.000000Z".len(), "{text}");
+    }
+
+    #[test]
+    fn an_event_that_ends_the_process_has_etcds_level() {
+        let text = logged(LogFormat::Json, || tracing::error!(target: FATAL, "the end"));
+        assert!(text.starts_with("{\"level\":\"fatal\","), "{text}");
     }
 
     #[test]

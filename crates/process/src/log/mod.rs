@@ -33,7 +33,7 @@ use outlet::{Outlet, QueuedLine, Sink};
 use sinks::{Journal, LogFile, Standard, Whole};
 
 pub use base::causes;
-pub use line::LogFormat;
+pub use line::{FATAL, LogFormat};
 pub use outlet::lost_lines;
 pub use rotation::Rotation;
 

@@ -13,8 +13,7 @@ use crate::traces::CallSpan;
 pub struct CallInProgress {
     metrics: Arc<Metrics>,
     method: Method,
-    /// If calls are timed.
-    began: Option<Instant>,
+    began: Instant,
     /// If the call is traced.
     span: Option<Arc<CallSpan>>,
     ended: bool,
@@ -24,8 +23,7 @@ impl CallInProgress {
     /// `span` if the call is traced.
     pub fn begin(metrics: &Arc<Metrics>, method: Method, span: Option<Arc<CallSpan>>) -> CallInProgress {
         metrics.calls.started(method);
-        let began = metrics.calls.is_extensive().then(Instant::now);
-        CallInProgress { metrics: Arc::clone(metrics), method, began, span, ended: false }
+        CallInProgress { metrics: Arc::clone(metrics), method, began: Instant::now(), span, ended: false }
     }
 
     /// One message of `bytes` went out.
@@ -36,9 +34,7 @@ impl CallInProgress {
     pub fn end(&mut self, code: Code) {
         if !std::mem::replace(&mut self.ended, true) {
             self.metrics.calls.handled(self.method, code);
-            if let Some(began) = self.began {
-                self.metrics.calls.handled_within(self.method, began.elapsed());
-            }
+            self.metrics.calls.handled_within(self.method, self.began.elapsed(), code == Code::Ok);
             if let Some(span) = &self.span {
                 span.end(code);
             }

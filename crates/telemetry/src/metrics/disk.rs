@@ -41,6 +41,10 @@ crate::declare_metrics! {
         compaction_step_milliseconds: Histogram = doubling(1.0, 13)
             => "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds",
                "Time of one step of a compaction";
+        /// The same steps: each compacts a part of the index, or of the blocks.
+        index_compaction_step_milliseconds: Histogram = doubling(0.5, 14)
+            => "etcd_debugging_mvcc_index_compaction_pause_duration_milliseconds",
+               "Time of one step of a compaction, of the index or of blocks";
         /// A whole compaction, pauses included.
         compaction_milliseconds: Histogram = doubling(100.0, 14)
             => "etcd_debugging_mvcc_db_compaction_total_duration_milliseconds",
@@ -51,6 +55,8 @@ crate::declare_metrics! {
         /// When the last compaction since the start was finished, in seconds since the Unix epoch.
         compaction_last: Gauge
             => "etcd_debugging_mvcc_db_compaction_last", "Unix time of the last compaction since the start";
+        compacted_records: Counter
+            => "etcd_debugging_mvcc_db_compaction_keys", "Records dropped by compactions";
         // What etcd has no names for.
         /// What the log gave to the disk in fact: frames, padding, heads of segments, room made in advance.
         log_written_bytes: Counter

@@ -2,9 +2,11 @@
 //!
 //! The library writes OpenMetrics. Prometheus' older text format, which every tool understands and which etcd
 //! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end
-//! mark.
+//! mark. Labels are sorted and bounds of buckets are spelled as Go's library does it, because scripts and
+//! queries match on their text: `le="1"`, never `le="1.0"`.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
@@ -84,6 +86,7 @@ fn to_text_format(open_metrics: &str) -> String {
             continue;
         }
         let line = &*with_sorted_labels(line);
+        let line = &*with_go_bound(line);
         match bare.and_then(|name| Some((name, line.strip_prefix(name)?.strip_prefix("_total")?))) {
             Some((name, rest)) => text.push_str(&format!("{name}{rest}\n")),
             None => text.push_str(&format!("{line}\n")),
@@ -110,9 +113,116 @@ fn with_sorted_labels(line: &str) -> Cow<'_, str> {
     format!("{name}{{{}}}{value}", all.join(",")).into()
 }
 
+/// Spells the bound of a bucket, which is the last label, as Go does.
+fn with_go_bound(line: &str) -> Cow<'_, str> {
+    let parts = line.rsplit_once("le=\"").and_then(|(name, rest)| Some((name, rest.split_once('"')?)));
+    let Some((name, (bound, value))) = parts.filter(|(name, _)| name.ends_with(['{', ','])) else {
+        return line.into();
+    };
+    match bound.parse::<f64>() {
+        Ok(number) if number.is_finite() => format!("{name}le=\"{}\"{value}", GoFloat(number)).into(),
+        _ => line.into(),
+    }
+}
+
+/// A finite number in the shortest form, as Go's `strconv` writes it with the format `g`.
+struct GoFloat(f64);
+
+impl fmt::Display for GoFloat {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scientific = format!("{:e}", self.0);
+        let (digits, exponent) = scientific.split_once('e').expect("the format writes an exponent");
+        let exponent: i32 = exponent.parse().expect("an exponent is an integer");
+        match exponent {
+            -4..6 => write!(formatter, "{}", self.0),
+            _ => {
+                let sign = if exponent < 0 { '-' } else { '+' };
+                write!(formatter, "{digits}e{sign}{:02}", exponent.abs())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use api::Method;
+    use testkit::exposition::{histograms, quantile};
+
     use super::*;
+
+    /// All that is counted, as text.
+    fn text_of(metrics: &Arc<Metrics>) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        registry.register_collector(Box::new(CallCollector(Arc::clone(metrics))));
+        Exposition { registry }.text()
+    }
+
+    #[test]
+    fn prometheus_computes_a_finite_quantile_of_each_histogram() {
+        let metrics = Arc::new(Metrics::default());
+        metrics.calls.be_extensive();
+        for millis in 1..=100 {
+            let took = Duration::from_millis(millis);
+            metrics.calls.started(Method::KvPut);
+            metrics.calls.took(Method::KvPut, took);
+            metrics.calls.handled_within(Method::KvPut, took, true);
+            metrics.calls.ranged(took, true);
+        }
+        metrics.calls.took(Method::KvPut, Duration::from_secs(1000));
+        metrics.calls.handled_within(Method::KvPut, Duration::from_secs(1000), true);
+        metrics.leases.ttl_seconds.observe(3e6);
+        let (mut observed, text) = (Vec::new(), text_of(&metrics));
+        for ((name, labels), buckets) in histograms(&text) {
+            let (bound, _, count) = buckets.last().unwrap();
+            assert_eq!(bound, "+Inf", "the last bucket of {name} {labels:?}");
+            let ascends = |pair: &[(String, f64, f64)]| pair[0].1 < pair[1].1 && pair[0].2 <= pair[1].2;
+            assert!(buckets.windows(2).all(ascends), "{name} {labels:?}: {buckets:?}");
+            if *count > 0.0 {
+                let quantiles = [0.5, 0.99, 1.0].map(|at| quantile(at, &buckets));
+                assert!(quantiles.iter().all(|value| value.is_finite()), "{name}: {quantiles:?}");
+                if name != "etcd_debugging_lease_ttl_total" {
+                    assert!((0.04..0.07).contains(&quantiles[0]), "{name}: the median is {quantiles:?}");
+                    assert!((0.09..0.14).contains(&quantiles[1]), "{name}: the 99th is {quantiles:?}");
+                }
+                observed.push(name);
+            }
+        }
+        let wanted = [
+            "etcd_debugging_lease_ttl_total",
+            "etcd_server_range_duration_seconds",
+            "etcd_server_request_duration_seconds",
+            "grpc_server_handling_seconds",
+            "kv_server_call_seconds",
+        ];
+        assert_eq!(observed, wanted);
+    }
+
+    #[test]
+    fn bounds_are_spelled_as_go_spells_them() {
+        let metrics = Arc::new(Metrics::default());
+        metrics.calls.be_extensive();
+        metrics.calls.started(Method::KvPut);
+        metrics.calls.took(Method::KvPut, Duration::from_millis(1));
+        let all = histograms(&text_of(&metrics));
+        let bounds = |wanted: &str| {
+            let (_, buckets) = all.iter().find(|((name, _), _)| name == wanted).unwrap();
+            buckets.iter().map(|(bound, ..)| bound.as_str()).collect::<Vec<_>>()
+        };
+        let wanted = "0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 +Inf";
+        assert_eq!(bounds("grpc_server_handling_seconds").join(" "), wanted);
+        let ttls = bounds("etcd_debugging_lease_ttl_total");
+        assert_eq!((ttls[0], ttls[16], ttls[20], ttls[23]), ("1", "65536", "1.048576e+06", "8.388608e+06"));
+        let network = GoFloat(0.0001).to_string();
+        assert_eq!((network.as_str(), GoFloat(1.6e-5).to_string().as_str()), ("0.0001", "1.6e-05"));
+        assert_eq!((GoFloat(0.0).to_string(), GoFloat(999_999.0).to_string()), ("0".into(), "999999".into()));
+        // A label that ends with the same letters, and a value that looks like a bound.
+        for line in ["a{role=\"1.0\"} 1.0", "a{a=\"{le=\\\"1.0\\\"\"} 1"] {
+            assert_eq!(with_go_bound(line), line);
+        }
+    }
 
     #[test]
     fn labels_stand_as_go_sorts_them() {

@@ -24,7 +24,7 @@ mod process; // the process, as the operating system counts it
 
 pub use call_in_progress::{CallInProgress, MessageCounter};
 pub use calls::{CallCounts, SlowCall};
-pub use counters::{AuditMetrics, Metrics};
+pub use counters::{Applied, AuditMetrics, Metrics};
 pub use declare::{From, PeerLink, Reason, To, UnderWay, show};
 pub use disk::Purpose;
 pub use exposition::Exposition;

@@ -40,12 +40,15 @@ pub(crate) struct Sizes {
     pub answers: usize,
     /// Memory of entries with events, without the events.
     pub entry_bytes: usize,
+    /// Responses with events, counted once per watcher.
+    pub responses: usize,
 }
 
 impl Sizes {
     pub fn change(&mut self, before: Sizes, after: Sizes) {
         self.answers = self.answers + after.answers - before.answers;
         self.entry_bytes = self.entry_bytes + after.entry_bytes - before.entry_bytes;
+        self.responses = self.responses + after.responses - before.responses;
     }
 }
 
@@ -88,6 +91,7 @@ impl Outbox {
 
     /// Adds events for a watcher. Merges them with the last entry if that has the same events.
     pub fn push_events(&mut self, watch_id: i64, events: Events, bodies: &mut Bodies) {
+        self.sizes.responses += 1;
         if let Some(OutboxEntry::Events(last)) = self.entries.back_mut()
             && (last.span, last.revision, last.may_fragment)
                 == (events.span, events.revision, events.may_fragment)
@@ -108,6 +112,7 @@ impl Outbox {
         let bytes = large_bytes(&large);
         self.bytes += bytes;
         self.sizes.entry_bytes += bytes;
+        self.sizes.responses += 1;
         self.entries.push_back(OutboxEntry::Large(Box::new(large)));
     }
 
@@ -148,6 +153,7 @@ impl Outbox {
                 let bytes = large_bytes(&large);
                 self.bytes -= bytes;
                 self.sizes.entry_bytes -= bytes;
+                self.sizes.responses -= 1;
                 large.part.expect("the last part")
             }
             OutboxEntry::Answer(parcel) => {
@@ -158,6 +164,7 @@ impl Outbox {
             OutboxEntry::Events(events) => {
                 self.bytes -= events.bytes();
                 self.sizes.entry_bytes -= events.entry_bytes();
+                self.sizes.responses -= events.watch_ids.len();
                 let body = bodies.hand_out(events.span);
                 bodies.release(events.span.body);
                 let watch_ids = events.watch_ids.into_boxed_slice();
@@ -196,6 +203,7 @@ impl Outbox {
                 OutboxEntry::Events(events) => {
                     self.bytes -= events.bytes();
                     self.sizes.entry_bytes -= events.entry_bytes();
+                    self.sizes.responses -= events.watch_ids.len();
                     bodies.release(events.span.body);
                     for watch_id in events.watch_ids {
                         let first = removed.entry(watch_id).or_insert(events.first);
@@ -209,6 +217,7 @@ impl Outbox {
                     let bytes = large_bytes(&large);
                     self.bytes -= bytes;
                     self.sizes.entry_bytes -= bytes;
+                    self.sizes.responses -= 1;
                     let first = removed.entry(large.watch_id).or_insert(large.main);
                     *first = large.main.min(*first);
                 }

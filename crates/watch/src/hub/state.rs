@@ -171,6 +171,7 @@ impl Hub {
             key_bytes: self.interest.key_bytes(),
             body_bytes: self.event_bytes(),
             handed_bytes: self.bodies.outside(),
+            pending: self.sizes.responses,
             events: self.events,
             evictions: self.evictions,
         }

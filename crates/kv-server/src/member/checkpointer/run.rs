@@ -45,6 +45,8 @@ pub(super) struct Checkpointer {
     compacting_since: Option<Instant>,
     /// Bytes written as last counted.
     written: BytesWritten,
+    /// Records dropped as last counted.
+    dropped_records: u64,
 }
 
 /// What one wait ended with.
@@ -78,6 +80,7 @@ impl Checkpointer {
             compacting_since: None,
             last_checkpoint: Instant::now(),
             written: BytesWritten::default(),
+            dropped_records: 0,
         }
     }
 
@@ -204,6 +207,7 @@ impl Checkpointer {
         let figures = &self.metrics.disk;
         if matches!(progress, CompactProgress::More | CompactProgress::Finished { .. }) {
             figures.compaction_step_milliseconds.observe(milliseconds(began));
+            figures.index_compaction_step_milliseconds.observe(milliseconds(began));
             self.compacting_since.get_or_insert(began);
         }
         self.is_held_up = progress == CompactProgress::Waiting;
@@ -247,6 +251,9 @@ impl Checkpointer {
             family.get_or_create(&Purpose { purpose }).inc_by(new.saturating_sub(old));
         }
         self.metrics.disk.record_bytes.inc_by(new.records.saturating_sub(old.records));
+        let dropped = self.maintainer.dropped_records();
+        self.metrics.disk.compacted_records.inc_by(dropped.saturating_sub(self.dropped_records));
+        self.dropped_records = dropped;
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use mvcc::{
-    Backend, BlockFile, CompactProgress, KeyRange, LogPosition, Maintainer, MemoryBackend, Present, Previous,
-    Staging, Store, StoreOptions, Update, Writer,
+    Backend, BlockFile, CompactProgress, KeyRange, LogIndex, LogPosition, Maintainer, MemoryBackend, Present,
+    Pressure, Previous, Staging, Store, StoreOptions, Update, Writer,
 };
 use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
@@ -222,4 +223,35 @@ fn a_thread_that_fails_reports_its_error_before_it_wakes_who_waits() {
     shared.end(Err(Fatal::new("the disk")), |fatal| reports.lock().push(fatal.what));
     waiting.join().unwrap();
     assert_eq!(*reports.lock(), ["the disk", "wait for a checkpoint: its thread has ended"]);
+}
+
+/// With 64 MiB that are not durable, and here with 4 KiB.
+#[test]
+fn apply_waits_for_a_checkpoint_when_the_store_is_full() {
+    let watch = Watch::default();
+    let options =
+        StoreOptions { checkpoint_due_bytes: 1024, checkpoint_full_bytes: 4096, ..StoreOptions::default() };
+    let backend = WatchedBackend { backend: MemoryBackend::new(), watch: watch.clone() };
+    let (mut writer, store, maintainer) = mvcc::open(Box::new(backend), options).unwrap();
+    let failed = |fatal: Fatal| panic!("{fatal}");
+    let thread =
+        StoreThread::start(maintainer, store, 1 << 20, Arc::new(Metrics::default()), failed).unwrap();
+    let checkpoints = thread.checkpoints();
+    writer.begin().put(b"key", &[7; 8192], 0);
+    let pressure = writer.end_entry(LogPosition::new(1, 1)).unwrap();
+    assert_eq!(pressure, Pressure::Full);
+
+    // The checkpoint takes so long that an apply which does not wait for it returns before it.
+    let (returned, apply) = mpsc::channel();
+    let (sender, seen) = mpsc::channel();
+    let slow: Hook = Box::new(move || {
+        let apply_has_returned = apply.recv_timeout(Duration::from_millis(200)).is_ok();
+        sender.send(apply_has_returned).unwrap();
+    });
+    *watch.hook.lock() = Some(slow);
+    checkpoints.entry_ended(pressure, LogIndex(1)).unwrap();
+    let _hook_has_gone = returned.send(());
+    let seen = seen.recv_timeout(Duration::from_secs(60)).expect("a checkpoint is written");
+    assert!(!seen, "apply continued while the store was full");
+    thread.stop();
 }

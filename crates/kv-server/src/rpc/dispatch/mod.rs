@@ -116,6 +116,8 @@ impl Dispatcher {
         metadata: Result<(), Error>,
     ) -> Call {
         let member = self.member();
+        let version = known.client_version.map(|version| version.as_bytes());
+        self.shared.metrics.calls.named_version(method, version);
         Call {
             method,
             deadline: deadline::of(known, timeout).map_err(Box::new),
@@ -258,6 +260,7 @@ impl HotMethods for Dispatcher {
         if answered.is_some() {
             let took = began.elapsed();
             self.shared.metrics.calls.answered(call.method, [message.len(), answer_bytes], took);
+            self.shared.metrics.calls.ranged(took, true);
             self.shared.slow.ended(call.method, Some(message.len()), took);
         }
         answered.is_some()

@@ -28,6 +28,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use admission::{ClientId, CountedAnswer, PAIR_BYTES, Pass, SMALL_BYTES, Small};
 use api::Error;
@@ -256,8 +257,21 @@ fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
     caller.check_unchanged(member.auth.table.revision()).map_err(grpc_errors::refused)
 }
 
-/// None as of `Admission::read_up_to`.
+/// Reads a range from the store, and counts the time. None as of `Admission::read_up_to`.
 async fn read_range(
+    member: &Arc<Member>,
+    asker: &Asker,
+    request: &RangeRequest,
+    width: Width,
+    bytes_max: Option<u64>,
+) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
+    let began = Instant::now();
+    let read = read_of_width(member, asker, request, width, bytes_max).await;
+    member.metrics.calls.ranged(began.elapsed(), read.is_ok());
+    read
+}
+
+async fn read_of_width(
     member: &Arc<Member>,
     asker: &Asker,
     request: &RangeRequest,

@@ -3,7 +3,10 @@
 //! A method has all its series from the start, as etcd's have: a rate over a series that appears with its
 //! first error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
 
+mod times; // a histogram without a lock
+
 mod handling; // etcd's histograms of all calls
+mod requests; // etcd's metrics of requests
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -19,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 
 use handling::Handling;
+use requests::RequestMetrics;
 
 use super::declare::show;
 
@@ -30,6 +34,7 @@ pub struct CallMetrics {
     sent_bytes: AtomicU64,
     /// With `--metrics=extensive`.
     handling: OnceLock<Handling>,
+    requests: RequestMetrics,
     /// At most [`SLOW_MAX`], the newest first.
     slow: Mutex<VecDeque<SlowCall>>,
 }
@@ -115,7 +120,7 @@ impl Latency {
             let count = (end + 1 - STEPS as usize..=end).map(|bucket| self.count(bucket)).sum();
             octaves.push((bucket_end(end) as f64 / 1e6, count));
         }
-        octaves.push((f64::MAX, self.count(LATENCIES - 1)));
+        octaves.push((f64::INFINITY, self.count(LATENCIES - 1)));
         octaves
     }
 }
@@ -136,7 +141,8 @@ impl Default for CallMetrics {
     fn default() -> Self {
         let rows = Method::ALL.iter().map(|_| CallCounters::default()).collect();
         let [received_bytes, sent_bytes] = [0, 0].map(AtomicU64::new);
-        CallMetrics { rows, received_bytes, sent_bytes, handling: OnceLock::new(), slow: Mutex::default() }
+        let (handling, requests, slow) = Default::default();
+        CallMetrics { rows, received_bytes, sent_bytes, handling, requests, slow }
     }
 }
 
@@ -150,12 +156,19 @@ impl CallMetrics {
         self.handling.get_or_init(Handling::default);
     }
 
-    pub(super) fn is_extensive(&self) -> bool {
-        self.handling.get().is_some()
+    /// Counts the API version that the client names in a call.
+    pub fn named_version(&self, method: Method, version: Option<&[u8]>) {
+        self.requests.named(method, version);
     }
 
-    /// A call has ended after this time, however it ended.
-    pub(super) fn handled_within(&self, method: Method, time: Duration) {
+    /// Counts a read of a range from the store.
+    pub fn ranged(&self, time: Duration, succeeded: bool) {
+        self.requests.ranged(time, succeeded);
+    }
+
+    /// Counts the time of a call that has ended.
+    pub(super) fn handled_within(&self, method: Method, time: Duration, succeeded: bool) {
+        self.requests.handled(method, time, succeeded);
         if let Some(handling) = self.handling.get() {
             handling.add(method, time);
         }
@@ -187,7 +200,7 @@ impl CallMetrics {
         self.received(method, bytes[0]);
         self.sent(method, bytes[1]);
         self.handled(method, Code::Ok);
-        self.handled_within(method, time);
+        self.handled_within(method, time, true);
     }
 
     /// Bytes of messages went out, and so many messages began in them.
@@ -298,13 +311,10 @@ impl CallMetrics {
             let (name, help) = ("grpc_server_handling_seconds", "How long calls took");
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
             for (method, _) in self.shown() {
-                let (sum, buckets) = handling.of(method);
-                let count = buckets.iter().map(|(_, count)| count).sum();
-                let labels = labels(method);
-                let mut metric = family.encode_family(&labels)?;
-                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+                handling.of(method).encode(family.encode_family(&labels(method))?)?;
             }
         }
+        self.requests.encode(&mut encoder)?;
         let mut family =
             encoder.encode_descriptor("grpc_server_handled", "Calls ended", None, MetricType::Counter)?;
         for (method, row) in self.shown() {
@@ -365,6 +375,16 @@ mod tests {
         assert_eq!(counts[0].latency, [(1024, 1), (3072, 2), (134_217_728, 1)]);
         let octaves = metrics.rows[Method::KvPut.number()].latency.octaves();
         assert_eq!(octaves.iter().map(|(_, count)| count).sum::<u64>(), 4);
+    }
+
+    #[test]
+    fn the_last_slow_calls_are_kept() {
+        let metrics = CallMetrics::default();
+        for at_ms in 0..120 {
+            metrics.was_slow(SlowCall { at_ms, ..SlowCall::default() });
+        }
+        let kept: Vec<u64> = metrics.slow_calls().iter().map(|call| call.at_ms).collect();
+        assert_eq!(kept, (70..120).rev().collect::<Vec<_>>());
     }
 
     #[test]
