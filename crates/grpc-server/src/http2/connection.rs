@@ -128,8 +128,7 @@ async fn serve_calls<I, H, T, S>(
     let mut stopped = pin!(shared.stopped());
     let (mut calls, mut open_streams) = (OpenCalls::none(), OpenCalls::none());
     let mut drain = Drain::No;
-    // In use from a call on, until the connection has been idle for a while.
-    let (mut look_again, mut accepted_in_turn, mut in_use) = (None, 0, None);
+    let (mut look_again, mut accepted_in_turn) = (None, 0);
     let mut displaced = pin!(holder.displaced());
     loop {
         // Before more is read: they take their requests.
@@ -143,7 +142,6 @@ async fn serve_calls<I, H, T, S>(
             turn = turn(connection, account, room, calls.len()) => {
                 match turn {
                     Turn::Call(begun) => {
-                        let _in_use = in_use.get_or_insert_with(|| holder.begin());
                         let mut next = Some(begun);
                         while let Some(begun) = next {
                             match start(begun, methods, &wire, shared) {
@@ -159,9 +157,6 @@ async fn serve_calls<I, H, T, S>(
                     }
                     Turn::Resets => calls.wake_all(),
                     Turn::Idle => {
-                        // The last answer of a relayed call leaves without a turn.
-                        let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
-                        drop(in_use.take_if(|_| is_idle));
                         calls.shrink();
                         open_streams.shrink();
                         unsent.shrink(account);
