@@ -8,6 +8,8 @@ use sha2::{Digest, Sha256};
 
 /// Letters: 24 of 52, which are 136 random bits. etcd has 16.
 const LETTERS: usize = 24;
+/// Digits of the largest index.
+const INDEX_DIGITS_MAX: usize = 20;
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The letters of a new token.
@@ -22,10 +24,11 @@ pub fn digest(letters: &str) -> String {
 }
 
 /// The name under which members keep a token. None for what cannot be one of ours: a digest that was read in
-/// a log is none.
+/// a log is none, and neither is a text of any length.
 pub fn name(token: &str) -> Option<String> {
     let (letters, index) = token.split_once('.')?;
-    (letters.len() == LETTERS).then(|| format!("{}.{index}", digest(letters)))
+    let is_index = index.len() <= INDEX_DIGITS_MAX && index.parse::<u64>().is_ok();
+    (letters.len() == LETTERS && is_index).then(|| format!("{}.{index}", digest(letters)))
 }
 
 /// The token that members keep as `name`.
@@ -62,7 +65,8 @@ mod tests {
         assert_eq!(token, format!("{letters}.7"));
         assert_eq!(name(&token).as_ref(), Some(&kept));
         assert!(!kept.contains(&letters));
-        for other in [kept.as_str(), "abc.7", letters.as_str(), ""] {
+        let long = format!("{letters}.{:0100}", 7);
+        for other in [kept.as_str(), "abc.7", letters.as_str(), "", &long, &format!("{letters}.x")] {
             assert_eq!(name(other), None, "{other}");
         }
     }

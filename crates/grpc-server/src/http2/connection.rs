@@ -18,8 +18,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use admission::Holder;
 
-use super::account::{Account, CallerTotals};
-use super::grpc::{TIMEOUT, is_call};
+use super::account::{Account, CallerTotals, OpenStream};
+use super::grpc::{TIMEOUT, is_call, send_status};
 use super::meter::Meter;
 use super::methods::HotMethods;
 use super::relay::{self, GrpcService};
@@ -221,7 +221,7 @@ enum StartedCall<H, T> {
 
 /// Begins to answer a request.
 fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
-    begun: BegunRequest,
+    mut begun: BegunRequest,
     methods: &Methods<H, T, S>,
     wire: &Arc<Wire>,
     shared: &'a ConnectionShared,
@@ -235,14 +235,23 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
             StartedCall::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
         }
         FoundMethod::Stream(call) => {
-            let (reader, writer) = begun.open(wire);
-            StartedCall::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
+            let (reader, mut writer) = begun.open(wire);
+            match OpenStream::new(&shared.account) {
+                Ok(open) => {
+                    let (methods, stream) = (methods.streams.clone(), (reader, writer, open));
+                    StartedCall::Stream(streaming::serve(methods, call, stream, shared))
+                }
+                Err(status) => {
+                    let _client_is_gone = send_status(&mut writer, status);
+                    StartedCall::Answered
+                }
+            }
         }
         FoundMethod::Relayed(head) => {
             let head = head.into_owned();
-            let (reader, writer) = begun.open(wire);
+            let counted_head = begun.take_counted_head();
             let user = methods.hot.user_of(&head.headers);
-            relay::spawn(&methods.services, &head, user, (reader, writer), shared);
+            relay::spawn(&methods.services, (&head, counted_head), user, begun.open(wire), shared);
             StartedCall::Relayed
         }
     }
