@@ -5,7 +5,7 @@ mod memory; // what --memory-limit leaves
 mod gate; // passes of a weight, shared between clients
 mod shares; // what each client may hold
 
-mod places; // connections, of which new ones displace others
+mod places; // connections, of which new ones displace unproven ones
 
 mod reads; // the gates of a member, for reads and large commands
 
@@ -14,6 +14,6 @@ pub use gate::Pass;
 pub use gate::{Bounds, Gate};
 pub use memory::follow as follow_memory;
 pub use memory::{MemoryLimit, SMALL_GRANT_BYTES};
-pub use places::{Holder, InUse, Place, Places};
+pub use places::{Holder, Place, Places};
 pub use reads::{Admission, Caller, CountedAnswer, PAIR_BYTES, SMALL_BYTES, Small, blocking, charged};
 pub use shares::{Share, Shares};

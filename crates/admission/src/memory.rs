@@ -65,6 +65,11 @@ impl MemoryLimit {
         self.is_on().then(|| self.line.saturating_sub(taken))
     }
 
+    /// The `part`-th part of what may be granted in all; the largest number without a limit.
+    pub fn part(&self, part: u64) -> u64 {
+        if self.is_on() { self.line / part } else { u64::MAX }
+    }
+
     /// Whether less is left than what a large answer takes.
     pub fn is_short(&self) -> bool {
         self.left().is_some_and(|left| left < self.line / 16)

@@ -166,6 +166,8 @@ impl Auth {
         match &self.tokens {
             Tokens::Simple => match self.session(text) {
                 Some(session) => Credential::Session(session),
+                // What cannot be a token is not kept: a stream could hold 64 KiB of it.
+                None if token::name(text).is_none() => Credential::Invalid,
                 None => Credential::Unknown(Box::new(UnknownToken(text.to_owned()))),
             },
             Tokens::Jwt(tokens) => {

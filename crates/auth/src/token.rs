@@ -8,6 +8,8 @@ use sha2::{Digest, Sha256};
 
 /// Number of letters: 24 of 52 possible ones, which are 136 random bits. etcd has 16.
 const LETTERS: usize = 24;
+/// Digits of the largest index.
+const INDEX_DIGITS_MAX: usize = 20;
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 pub fn letters() -> String {
@@ -20,11 +22,12 @@ pub fn digest(letters: &str) -> String {
     Sha256::digest(letters).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the name under which members store a token. None if the format differs: a digest that
-/// was read from a log is not a token.
+/// Returns the name under which members store a token. None for a text that cannot be a token: a digest that was
+/// read from a log, or an index that is not a number.
 pub fn name(token: &str) -> Option<String> {
     let (letters, index) = token.split_once('.')?;
-    (letters.len() == LETTERS).then(|| format!("{}.{index}", digest(letters)))
+    let is_index = index.len() <= INDEX_DIGITS_MAX && index.parse::<u64>().is_ok();
+    (letters.len() == LETTERS && is_index).then(|| format!("{}.{index}", digest(letters)))
 }
 
 /// Returns the token that members store as `name`.
@@ -61,7 +64,8 @@ mod tests {
         assert_eq!(token, format!("{letters}.7"));
         assert_eq!(name(&token).as_ref(), Some(&kept));
         assert!(!kept.contains(&letters));
-        for other in [kept.as_str(), "abc.7", letters.as_str(), ""] {
+        let long = format!("{letters}.{:0100}", 7);
+        for other in [kept.as_str(), "abc.7", letters.as_str(), "", &long, &format!("{letters}.x")] {
             assert_eq!(name(other), None, "{other}");
         }
     }

@@ -3,13 +3,14 @@
 //! ```text
 //!   https: TLS handshake and checks, on the TLS threads; then, as on a plain connection:
 //!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
-//!   anything else ──▶ http  (health, version, metrics, gateway), at most HTTP1_CONNECTIONS_MAX connections
+//!   anything else ──▶ http  (health, version, metrics, gateway)
 //!   nothing in time ─────▶ closed
 //! ```
 //!
-//! While as many connections are open as there are descriptors for, a newcomer displaces one that is idle, of
-//! the caller that has most; what has said nothing yet goes first. A place counts for an address: no user is
-//! known yet.
+//! While as many connections are open as there are descriptors for, a newcomer displaces one without a
+//! request, or one whose requests anyone may send, by the rule of [`admission::Places`]. A connection with a
+//! certificate, or with a call that has permission, is never displaced. Without another one the newcomer is
+//! refused. A place counts for an address: no user is known yet.
 //!
 //! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
 //! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
@@ -28,12 +29,12 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
-use crate::http1::{self, Keep};
+use crate::http1;
 use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods, is_call};
 use crate::listen::{self, Permits};
 use crate::local::LocalConnection;
 use crate::socket::Socket;
-use admission::{Holder, MemoryLimit, Places};
+use admission::{Holder, MemoryLimit};
 use auth::{Origin, caller_of};
 use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
@@ -41,14 +42,6 @@ use transport::wire::Wire;
 
 /// A connection that says nothing holds a file descriptor, so not for long.
 const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
-/// HTTP/1 connections open at one time: probes and scrapers. One more displaces one that is idle, so that
-/// heads which never end take no more than this many of the connections that clients share, and keep no
-/// probe out.
-const HTTP1_CONNECTIONS_MAX: usize = 2304;
-/// Those of them that make calls through the gateway, which may stay open for long. A call on one more
-/// displaces one of a caller with more, or is refused, so that probes and scrapers find a place. As many as
-/// the gateway has calls.
-const GATEWAY_CONNECTIONS_MAX: usize = 2048;
 /// Every HTTP/2 connection begins so, and no HTTP/1 request can.
 pub(crate) const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
@@ -68,8 +61,8 @@ pub struct Services<H, T, G> {
 
 /// Services that know which connection a call came on, to share what is scarce between connections.
 pub trait PerConnection {
-    /// The same services for one connection.
-    fn of(&self, origin: &Origin) -> Self;
+    /// The same services for one connection. They note in `holder` what the connection is used for.
+    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self;
 }
 
 /// What is spoken on a listener.
@@ -95,8 +88,6 @@ pub fn serve<H, T, G>(
 {
     let shared = PortShared {
         totals: Arc::new(http2::Totals::under(Arc::clone(&services.memory))),
-        http1: Places::new(HTTP1_CONNECTIONS_MAX),
-        gateway: Places::new(GATEWAY_CONNECTIONS_MAX),
         stop: stop.clone(),
     };
     let places = permits.places();
@@ -134,11 +125,11 @@ pub fn serve<H, T, G>(
 
 impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
     /// The services for one connection.
-    fn of(&self, origin: &Origin) -> Self {
+    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self {
         Services {
-            hot: self.hot.of(origin),
-            streams: self.streams.of(origin),
-            grpc: self.grpc.of(origin),
+            hot: self.hot.of(origin, holder),
+            streams: self.streams.of(origin, holder),
+            grpc: self.grpc.of(origin, holder),
             http: self.http.clone(),
             https: self.https.clone(),
             limits: self.limits,
@@ -151,8 +142,6 @@ impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
 #[derive(Clone)]
 struct PortShared {
     totals: Arc<http2::Totals>,
-    http1: Arc<Places>,
-    gateway: Arc<Places>,
     stop: Stop,
 }
 
@@ -185,6 +174,9 @@ where
             };
             let stream = Box::pin(acceptor.accept(stream, given_up)).await?;
             let common_name = stream.common_name();
+            if common_name.is_some() {
+                holder.keep(); // The handshake has verified its certificate.
+            }
             (stream, Origin::new(number, address, common_name))
         }
     };
@@ -208,37 +200,34 @@ where
 {
     let is_secure = stream.is_secure();
     let mut socket = Socket::new(stream);
-    let PortShared { totals, http1: http1_places, gateway, stop } = shared;
+    let PortShared { totals, stop } = shared;
     let totals = totals.of(origin.client.caller);
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
         () = holder.displaced() => return None,
     };
-    holder.touch();
-    let local =
-        || LocalConnection::new(origin.without_certificate(), services.limits, Arc::clone(&totals), &stop);
+    let local = || {
+        let (totals, holder) = (Arc::clone(&totals), Arc::clone(&holder));
+        LocalConnection::new(origin.without_certificate(), services.limits, totals, holder, &stop)
+    };
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
-            let Services { hot, streams, grpc, http, https, limits, .. } = services.of(origin);
+            let Services { hot, streams, grpc, http, https, limits, .. } = services.of(origin, &holder);
             let router = if is_secure { (https, Some(local())) } else { (http, None) };
             let http = (traffic == Traffic::GrpcAndHttp).then_some(router);
             let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
             Some(Box::pin(http2::serve(socket, methods, limits, totals, holder, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
-            let place = http1_places.take(origin.client.caller, &holder)?;
             let router = if is_secure { &services.https } else { &services.http };
-            let local = local().with_places(gateway, Arc::clone(&holder));
+            let local = local();
             let service =
                 router.clone().map_request(move |mut request: http::Request<hyper::body::Incoming>| {
                     request.extensions_mut().insert(local.clone());
                     request
                 });
-            Some(Box::pin(async move {
-                let _place = place;
-                http1::serve(socket, service, Keep::ForMore, &holder, &stop).await;
-            }))
+            Some(Box::pin(async move { http1::serve(socket, service, &holder, &stop).await }))
         }
         // The listener of the other kind is meant.
         Ok(Ok(true | false)) => None,
@@ -284,6 +273,7 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
                     request.headers_mut().entry(HOST).or_insert(host);
                 }
                 if let Some(local) = local {
+                    local.holder().note_open();
                     request.extensions_mut().insert(local.clone());
                 }
                 let answering = router.clone().oneshot(request);

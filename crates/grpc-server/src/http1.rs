@@ -1,8 +1,9 @@
 //! One HTTP/1 connection.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::response::Response;
@@ -11,7 +12,8 @@ use http::{Method, Request};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use tokio::time::sleep;
 use tower::{Service, ServiceExt};
 
 use super::request_rules::refusal;
@@ -19,57 +21,46 @@ use super::socket::Socket;
 use admission::Holder;
 use process::shutdown::Stop;
 
-/// Time for the head of one request, and between two requests on one connection.
+/// Time for the head of the first request of a connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of one head. A probe sends some hundred.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a connection is kept.
-#[derive(Clone, Copy, Debug)]
-pub enum Keep {
-    /// For any number of requests.
-    ForMore,
-    /// For one request, whose head comes at once: where the places are few, and no client shall hold one.
-    ForOne,
-}
-
-/// Time for the head of the only request.
-const ONLY_HEAD_WITHIN: Duration = Duration::from_secs(2);
-
 /// Serves requests until the client closes the connection, or until the request that runs at `stop` is
 /// answered, or another connection has its place.
-pub async fn serve<S>(mut socket: Socket, service: S, keep: Keep, holder: &Arc<Holder>, stop: &Stop)
+///
+/// After its first request a connection may be idle for any time, as in etcd: balancers keep theirs for a
+/// minute and more, and one that is closed here could have a request on its way.
+pub async fn serve<S>(mut socket: Socket, service: S, holder: &Arc<Holder>, stop: &Stop)
 where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    let (used, at_line) = (Arc::clone(holder), socket.keep_fragments());
+    let (served, at_line) = (Arc::clone(holder), socket.keep_fragments());
+    let has_head = Arc::new(AtomicBool::new(false));
+    let head_seen = Arc::clone(&has_head);
     let service = service_fn(move |request: Request<Incoming>| {
+        head_seen.store(true, Relaxed);
         // Else a body follows, or what is no HTTP/1.
         let is_whole = request.body().is_end_stream()
             && request.method() != Method::CONNECT
             && !request.headers().contains_key(UPGRADE);
         at_line.store(is_whole, Relaxed);
-        let (in_use, service) = (used.begin(), service.clone());
+        let (served, service) = (Arc::clone(&served), service.clone());
         async move {
-            let _in_use = in_use;
-            match refusal(&request) {
+            let answer = match refusal(&request) {
                 Some(refusal) => Ok(refusal),
                 None => service.oneshot(request).await,
-            }
+            };
+            served.note_open();
+            answer
         }
     });
-    let (head_within, keep_alive) = match keep {
-        Keep::ForMore => (HEAD_WITHIN, true),
-        Keep::ForOne => (ONLY_HEAD_WITHIN, false),
-    };
     let closed = socket.closed();
     // It may have a call under way that would go on without it.
     socket.watch_for_end();
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_within)
-        .keep_alive(keep_alive)
+        .header_read_timeout(None)
         // A client that has ended what it sends reads its answer, as from etcd. The look at the socket ends
         // long calls.
         .half_close(true)
@@ -77,11 +68,18 @@ where
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     let mut connection = Box::pin(connection);
+    let mut without_head = pin!(async {
+        sleep(HEAD_WITHIN).await;
+        if has_head.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    });
     // An error here is the client's: it closed the connection, or its request was malformed and has been
     // refused.
     tokio::select! {
         _ = connection.as_mut() => {}
         () = holder.displaced() => {}
+        () = &mut without_head => {}
         () = stop.stopped() => {
             connection.as_mut().graceful_shutdown();
             drop(connection.as_mut().await);
@@ -100,7 +98,6 @@ mod tests {
 
     use super::*;
     use crate::listen;
-    use admission::Places;
     use config::Urls;
     use process::shutdown;
     use transport::tls::Stream;
@@ -109,12 +106,13 @@ mod tests {
         let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
         let mut socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
         assert!(!socket.begins_with(*b"PRI ").await.unwrap());
         let router = axum::Router::new().route("/version", any(|body: String| async move { body + "ok" }));
         let (_stopper, stop) = shutdown::stop();
         let (mut answer, holder) = (String::new(), Holder::new());
-        tokio::join!(serve(socket, router, Keep::ForOne, &holder, &stop), async {
+        tokio::join!(serve(socket, router, &holder, &stop), async {
             client.read_to_string(&mut answer).await.unwrap();
         });
         answer
@@ -149,35 +147,36 @@ mod tests {
             }
             drop(client);
         };
-        tokio::join!(serve(socket, router, Keep::ForMore, &holder, &stop), talking);
+        tokio::join!(serve(socket, router, &holder, &stop), talking);
     }
 
-    #[tokio::test]
-    async fn a_connection_whose_request_is_being_answered_is_in_use() {
-        let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
-        let (places, holder, idle) = (Places::new(2), Holder::new(), Holder::new());
-        let _place = places.take(1, &holder);
-        let others = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let scrape = {
-            let (places, idle) = (Arc::clone(&places), Arc::clone(&idle));
-            move || async move {
-                idle.touch();
-                others.lock().push(places.take(2, &idle));
-                others.lock().push(places.take(3, &Holder::new()));
-                "ok"
-            }
-        };
-        let router = axum::Router::new().route("/metrics", any(scrape));
-        let (_stopper, stop) = shutdown::stop();
-        let mut answer = String::new();
-        tokio::join!(serve(socket, router, Keep::ForOne, &holder, &stop), async {
-            client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-            client.read_to_string(&mut answer).await.unwrap();
-        });
-        assert!(answer.ends_with("ok"), "{answer}");
-        idle.displaced().await;
+    /// The clock is paused: it passes whenever all tasks wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_served_connection_may_be_idle_for_any_time_and_one_without_a_request_not() {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        for request in ["GET /version HTTP/1.1\r\nHost: x\r\n\r\n", "GET /version HTTP/1.1\r\n"] {
+            let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            client.write_all(request.as_bytes()).await.unwrap();
+            let socket = Socket::new(Stream::Plain(listener.accept().await.unwrap()));
+            let router = axum::Router::new().route("/version", any(|| async { "ok" }));
+            let (_stopper, stop) = shutdown::stop();
+            let holder = Holder::new();
+            let talking = async move {
+                let mut answer = [0; 1024];
+                let mut count = client.read(&mut answer).await.unwrap();
+                if count > 0 {
+                    sleep(DAY).await;
+                    client.write_all(request.as_bytes()).await.unwrap();
+                    count = client.read(&mut answer).await.unwrap();
+                }
+                String::from_utf8_lossy(&answer[..count]).ends_with("ok")
+            };
+            let began = tokio::time::Instant::now();
+            let ((), is_answered) = tokio::join!(serve(socket, router, &holder, &stop), talking);
+            assert_eq!(is_answered, request.ends_with("\r\n\r\n"), "{request}");
+            assert!(is_answered || began.elapsed() >= HEAD_WITHIN);
+        }
     }
 
     #[tokio::test]
@@ -195,7 +194,7 @@ mod tests {
         let router = axum::Router::new().route("/version", any(slow));
         let (_stopper, stop) = shutdown::stop();
         let (mut answer, holder) = (String::new(), Holder::new());
-        tokio::join!(serve(socket, router, Keep::ForMore, &holder, &stop), async {
+        tokio::join!(serve(socket, router, &holder, &stop), async {
             client.read_to_string(&mut answer).await.unwrap();
         });
         assert!(answer.ends_with("ok"), "{answer}");

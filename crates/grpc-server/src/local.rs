@@ -1,7 +1,7 @@
 //! What calls that come as JSON share with all other calls of their connection: limits, counts and the end of
 //! the member. Their caller hands them to the same [`StreamMethods`] and services as the HTTP/2 connection.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::http2::{
     AnswerReader, CallerTotals, ConnectionLimits, ConnectionShared, StreamMethods, serve_stream,
 };
-use admission::{ClientId, Holder, Place, Places};
+use admission::{ClientId, Holder};
 use auth::Origin;
 use process::shutdown::Stop;
 
@@ -27,17 +27,16 @@ pub struct LocalConnection {
     /// Limits and counts, as of a connection of HTTP/2.
     pub shared: Arc<ConnectionShared>,
     calls: Arc<Semaphore>,
-    /// Where connections that make calls are counted, if they are; and the place of this one.
-    places: Option<(Arc<Places>, Arc<Holder>)>,
-    place: Arc<OnceLock<Place>>,
+    holder: Arc<Holder>,
 }
 
 impl LocalConnection {
-    /// Calls of `origin`, within `limits`.
+    /// Calls of `origin`, within `limits`. `holder` has the place of the connection.
     pub fn new(
         origin: Origin,
         limits: ConnectionLimits,
         totals: Arc<CallerTotals>,
+        holder: Arc<Holder>,
         stop: &Stop,
     ) -> LocalConnection {
         let calls = CALLS_MAX.min(usize::try_from(limits.streams_max).unwrap_or(CALLS_MAX));
@@ -45,14 +44,8 @@ impl LocalConnection {
             origin,
             shared: Arc::new(ConnectionShared::new(limits, totals, stop.receiver())),
             calls: Arc::new(Semaphore::new(calls)),
-            places: None,
-            place: Arc::default(),
+            holder,
         }
-    }
-
-    /// The same, counted among the connections that make calls.
-    pub fn with_places(self, places: Arc<Places>, holder: Arc<Holder>) -> LocalConnection {
-        LocalConnection { places: Some((places, holder)), ..self }
     }
 
     pub fn origin(&self) -> &Origin {
@@ -63,26 +56,9 @@ impl LocalConnection {
         self.origin.client
     }
 
-    /// The connection, if it may lose its place to another one.
-    pub fn holder(&self) -> Option<&Arc<Holder>> {
-        self.places.as_ref().map(|(_, holder)| holder)
-    }
-
-    /// Counts the connection, with its first call, as one of this caller's, until it and its calls have
-    /// ended. False if there are too many.
-    pub fn enter(&self, caller: u64) -> bool {
-        let Some((places, holder)) = self.places.as_ref().filter(|_| self.place.get().is_none()) else {
-            return true;
-        };
-        match places.take(caller, holder) {
-            Some(place) => {
-                // A second call of the connection may have counted it meanwhile. Then this place is free
-                // again.
-                drop(self.place.set(place));
-                true
-            }
-            None => self.place.get().is_some(),
-        }
+    /// The holder of the connection's place.
+    pub fn holder(&self) -> &Arc<Holder> {
+        &self.holder
     }
 
     /// The right to make a call, until it is dropped. None if none becomes free in time.
@@ -112,7 +88,8 @@ mod tests {
     async fn a_call_beyond_those_of_its_connection_does_not_wait_without_end() {
         let (_stopper, stop) = process::shutdown::stop();
         let limits = ConnectionLimits::for_tests(1 << 20);
-        let connection = LocalConnection::new(Origin::default(), limits, Arc::default(), &stop);
+        let connection =
+            LocalConnection::new(Origin::default(), limits, Arc::default(), Holder::new(), &stop);
         let mut turns = Vec::new();
         while let Some(turn) = connection.turn().await {
             turns.push(turn);

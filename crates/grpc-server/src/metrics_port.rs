@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 
 use super::client_port::HTTP2_PREFACE;
-use super::http1::{self, Keep};
+use super::http1;
 use super::listen::{self, Permits};
 use super::socket::Socket;
 use admission::{Holder, Places};
@@ -22,11 +22,11 @@ use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
 
-/// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog. Each
-/// is closed after one answer, so a place is held for two seconds without a request.
+/// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog.
 pub const CONNECTIONS_MAX: u32 = 32;
-/// Those that may stay. One more displaces another, which ends at once: a client that does not read its
-/// answer keeps no probe out.
+/// Those that may stay. One more displaces another, which ends immediately, by the rule of [`Places`]: all
+/// requests are of a kind that anyone may send. A client that waits for a slow response, or does not read it,
+/// keeps no probe out.
 const PLACES: usize = 24;
 
 /// Time for the first bytes inside TLS.
@@ -81,12 +81,12 @@ async fn accepted(stream: Wire, tls: Option<Acceptor>, routers: Routers, places:
         };
         match first {
             Ok(Ok(true)) => serve_http2(socket, routers.secure, &holder, &stop).await,
-            Ok(Ok(false)) => http1::serve(socket, routers.secure, Keep::ForOne, &holder, &stop).await,
+            Ok(Ok(false)) => http1::serve(socket, routers.secure, &holder, &stop).await,
             Ok(Err(_)) | Err(_) => {}
         }
         return;
     }
-    http1::serve(Socket::new(stream), routers.plain, Keep::ForOne, &holder, &stop).await;
+    http1::serve(Socket::new(stream), routers.plain, &holder, &stop).await;
 }
 
 /// Serves one HTTP/2 connection until the client closes it, or until the requests that run at `stop` have
@@ -107,5 +107,72 @@ async fn serve_http2(socket: Socket, router: Router, holder: &Arc<Holder>, stop:
             connection.as_mut().graceful_shutdown();
             drop(connection.as_mut().await);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use axum::routing::any;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpSocket, TcpStream};
+
+    use super::*;
+    use config::Urls;
+    use process::shutdown;
+
+    const GET_SLOW: &[u8] = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n";
+    const GET_LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// A port with a path that responds and one that does not.
+    fn started() -> (u16, shutdown::Stopper) {
+        let router = Router::new()
+            .route("/livez", any(|| async { "ok" }))
+            .route("/slow", any(std::future::pending::<&'static str>));
+        let listener = listen::bind(&Urls::parse("http://127.0.0.1:0").unwrap()).unwrap().remove(0);
+        let port = listener.local_addr().unwrap().port();
+        let (stopper, stop) = shutdown::stop();
+        serve(vec![(listener, None)], &Routers { plain: router.clone(), secure: router }, &stop);
+        (port, stopper)
+    }
+
+    async fn dial(port: u16, from: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 1, from), 0).into()).unwrap();
+        socket.connect((Ipv4Addr::LOCALHOST, port).into()).await.unwrap()
+    }
+
+    async fn is_alive(probe: &mut TcpStream) -> bool {
+        probe.write_all(GET_LIVEZ).await.unwrap();
+        let mut answer = [0; 1024];
+        let count = probe.read(&mut answer).await.unwrap();
+        answer[..count].ends_with(b"ok")
+    }
+
+    #[tokio::test]
+    async fn requests_of_many_addresses_that_wait_keep_no_probe_out() {
+        let (port, _stopper) = started();
+        let mut waiting = Vec::new();
+        for from in 1..100 {
+            let mut client = dial(port, from).await;
+            client.write_all(GET_SLOW).await.unwrap();
+            waiting.push(client);
+            assert!(is_alive(&mut dial(port, 200).await).await, "{from}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_for_further_requests() {
+        let (port, _stopper) = started();
+        let mut scraper = dial(port, 1).await;
+        for _ in 0..3 {
+            assert!(is_alive(&mut scraper).await);
+        }
+        // Silent connections displace their own.
+        for _ in 0..100 {
+            drop(dial(port, 2).await);
+        }
+        assert!(is_alive(&mut scraper).await);
     }
 }

@@ -58,6 +58,8 @@ pub struct Socket {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Looks whether the client is gone, if that is wanted.
     looks: Option<Box<Interval>>,
+    /// The last read waits for bytes: it wakes its task when the client has ended, and no look is needed.
+    is_reading: bool,
     /// Dropped with the socket.
     open: Option<oneshot::Sender<Infallible>>,
 }
@@ -72,6 +74,7 @@ impl Socket {
             at_line: None,
             deadline: None,
             looks: None,
+            is_reading: false,
             open: None,
         }
     }
@@ -94,7 +97,9 @@ impl Socket {
 
     /// Whether it was seen that the client is gone.
     fn is_seen_ended(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(looks) = &mut self.looks else { return false };
+        let Some(looks) = self.looks.as_mut().filter(|_| !std::mem::take(&mut self.is_reading)) else {
+            return false;
+        };
         let mut is_due = false;
         while looks.poll_tick(context).is_ready() {
             is_due = true;
@@ -155,6 +160,7 @@ impl AsyncRead for Socket {
             0 => Poll::Ready(Ok(())),
             _ => Pin::new(&mut self.stream).poll_read(context, buffer),
         };
+        self.is_reading = read.is_pending();
         let read_now = &mut buffer.filled_mut()[begin..];
         if !read_now.is_empty() && self.at_line.as_ref().is_some_and(|at_line| at_line.swap(false, Relaxed)) {
             keep_fragments(read_now);

@@ -24,6 +24,7 @@ mod rpc; // etcd's gRPC methods
 
 mod discovery; // the members of a new cluster
 
+mod shared_evaluation; // one outcome for all that wait for it
 mod status; // one document of all figures
 
 mod http; // health, version, metrics

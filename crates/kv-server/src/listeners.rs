@@ -14,7 +14,7 @@ use std::sync::Arc;
 use ::http::HeaderMap;
 use tokio::runtime::Runtime;
 
-use crate::http::{self, AllowedValues, Gateway, Http, MetricsPage};
+use crate::http::{self, AllowedValues, Gateway, Http, LinearizableRead, MetricsPage};
 use crate::member::{Gauges, Member};
 use crate::peer::LeaseService;
 use crate::rpc::Dispatcher;
@@ -78,7 +78,8 @@ pub fn http(
     let gauges = Gauges::new(Arc::clone(member), leases.table().clone(), features, certificates.clone());
     let metrics = Arc::new(MetricsPage::new(Exposition::new(&member.metrics, Box::new(gauges))));
     let status = StatusSource::new(Arc::clone(member), leases.table().clone(), certificates);
-    Http { member: Arc::clone(member), metrics, status, gateway: None, enable_pprof: settings.enable_pprof }
+    let (member, linearizable) = (Arc::clone(member), Arc::new(LinearizableRead::new(Arc::clone(member))));
+    Http { member, linearizable, metrics, status, gateway: None, enable_pprof: settings.enable_pprof }
 }
 
 /// Serves health and metrics: before the member is ready too, so that a probe finds out that it is not.

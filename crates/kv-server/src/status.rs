@@ -17,15 +17,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::etcdserverpb::AlarmType;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot as sync;
 use raft_node::{Role, Status};
 use serde::Serialize;
 use state_machine::LeaseTable;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::member::{Figures, Member};
+use crate::shared_evaluation::SharedEvaluation;
 use api::version;
 use telemetry::health;
 use telemetry::history::{self, History};
@@ -51,7 +52,10 @@ const NAME_MAX: usize = 128;
 pub(crate) struct StatusSource(Arc<StatusShared>);
 
 /// What was made, and when.
-type Kept<T> = Mutex<Option<(Instant, T)>>;
+struct Kept<T> {
+    last: sync::Mutex<Option<(Instant, T)>>,
+    running: SharedEvaluation<T>,
+}
 
 struct StatusShared {
     member: Arc<Member>,
@@ -59,8 +63,8 @@ struct StatusShared {
     certificates: ShownAddress,
     started: Instant,
     /// JSON, and the health in it.
-    made: Kept<(Bytes, Health)>,
-    of_others: Kept<(Bytes, Vec<Health>)>,
+    made: Arc<Kept<(Bytes, Health)>>,
+    of_others: Arc<Kept<(Bytes, Vec<Health>)>>,
     history: sync::Mutex<History>,
     /// JSON of this member and of those whose plots are looked at.
     histories: sync::Mutex<HashMap<u64, Arc<Kept<Option<Bytes>>>>>,
@@ -76,8 +80,8 @@ impl StatusSource {
             leases,
             certificates,
             started: Instant::now(),
-            made: Mutex::default(),
-            of_others: Mutex::default(),
+            made: Arc::default(),
+            of_others: Arc::default(),
             history: sync::Mutex::default(),
             histories: sync::Mutex::default(),
             down: sync::Mutex::default(),
@@ -114,11 +118,12 @@ impl StatusSource {
             histories.retain(|id, _| *id == own || others.contains(id));
             Arc::clone(histories.entry(member).or_default())
         };
-        kept(&place, async {
+        let shared = Arc::clone(&self.0);
+        kept(&place, async move {
             if member == own {
-                return Some(json(&self.0.history.lock().json()));
+                return Some(json(&shared.history.lock().json()));
             }
-            let answer = self.0.member.reach.ask_figures(member, Figures::History).await?;
+            let answer = shared.member.reach.ask_figures(member, Figures::History).await?;
             let is_fit = answer.len() <= DOCUMENT_BYTES_MAX && history::is_one(&answer);
             is_fit.then_some(answer)
         })
@@ -131,8 +136,9 @@ impl StatusSource {
     }
 
     async fn made(&self) -> (Bytes, Health) {
-        let make = async {
-            let document = self.0.document().await;
+        let shared = Arc::clone(&self.0);
+        let make = async move {
+            let document = shared.document().await;
             (json(&document), document.health)
         };
         kept(&self.0.made, make).await
@@ -145,8 +151,9 @@ impl StatusSource {
     }
 
     async fn asked(&self) -> (Bytes, Vec<Health>) {
-        let ask = async {
-            let documents = self.0.documents_of_others().await;
+        let shared = Arc::clone(&self.0);
+        let ask = async move {
+            let documents = shared.documents_of_others().await;
             let json = json(&documents);
             (json, documents.into_values().flatten().map(|document| document.health).collect())
         };
@@ -160,21 +167,38 @@ impl StatusSource {
     }
 }
 
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Kept { last: sync::Mutex::default(), running: SharedEvaluation::default() }
+    }
+}
+
 fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("strings and numbers are JSON").into()
 }
 
 /// What takes long is as new as any when it is there: those that waited for it must not make it again, one
 /// after another.
-async fn kept<T: Clone>(place: &Kept<T>, make: impl Future<Output = T>) -> T {
-    let mut place = place.lock().await;
-    if let Some((at, made)) = &*place
+async fn kept<T>(place: &Arc<Kept<T>>, make: impl Future<Output = T> + Send + 'static) -> T
+where
+    T: Clone + Send + Sync + 'static,
+{
+    if let Some((at, made)) = &*place.last.lock()
         && at.elapsed() < KEPT
     {
         return made.clone();
     }
-    let made = make.await;
-    place.insert((Instant::now(), made)).1.clone()
+    let start = || {
+        let place = Arc::clone(place);
+        async move {
+            let made = make.await;
+            *place.last.lock() = Some((Instant::now(), made.clone()));
+            made
+        }
+        .boxed()
+    };
+    let made = place.running.join(start);
+    made.await
 }
 
 /// Since the epoch, by the clock of this machine.
@@ -436,20 +460,28 @@ impl StatusShared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn what_takes_longer_than_it_is_kept_is_made_once_for_all_that_wait() {
-        let (place, made) = (Kept::<u32>::default(), std::cell::Cell::new(0));
+        let (place, made) = (Arc::<Kept<u32>>::default(), Arc::new(AtomicU32::new(0)));
         let reader = || {
-            kept(&place, async {
-                made.set(made.get() + 1);
+            let made = Arc::clone(&made);
+            kept(&place, async move {
+                let number = made.fetch_add(1, Ordering::Relaxed) + 1;
                 tokio::time::sleep(3 * KEPT).await;
-                made.get()
+                number
             })
         };
-        let read = join_all((0..1000).map(|_| reader())).await;
-        assert!(read.iter().all(|it| *it == 1), "{} made", made.get());
+        // One that leaves does not have the others start anew.
+        let mut first = Box::pin(reader());
+        assert!((&mut first).now_or_never().is_none());
+        let mut others = Box::pin(join_all((0..1000).map(|_| reader())));
+        assert!((&mut others).now_or_never().is_none());
+        drop(first);
+        assert!(others.await.iter().all(|it| *it == 1), "{made:?} made");
         tokio::time::sleep(KEPT).await;
         assert_eq!(reader().await, 2);
     }

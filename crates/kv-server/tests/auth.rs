@@ -17,7 +17,7 @@ use bytes::{Buf, BufMut, Bytes};
 use client::{Channel, Client};
 use prost::Message;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::common::{Cluster, Member, PATIENCE, get, http, put};
 
@@ -340,6 +340,46 @@ async fn each_method_serves_those_who_may_call_it_and_refuses_all_others() {
     }
     let missing: Vec<_> = Method::ALL.iter().filter(|method| !called.contains(&method.number())).collect();
     assert!(missing.is_empty(), "no case calls {missing:?}");
+}
+
+/// A stream with a token of no user is canceled as by etcd, and ends. It does not have to send a request.
+#[tokio::test]
+async fn a_watch_with_a_bad_token_ends() {
+    let guarded = guarded(1).await;
+    let client = guarded.cluster.members[0].client().await;
+    let create = WatchCreateRequest { key: "b".into(), ..WatchCreateRequest::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    for (token, messages) in
+        [("x".repeat(50_000), vec![]), ("garbage.1".to_owned(), vec![create.encode_to_vec()])]
+    {
+        let (is_silent, mut ended) = (messages.is_empty(), None);
+        let messages = tokio_stream::StreamExt::chain(tokio_stream::iter(messages), tokio_stream::pending());
+        let mut grpc = tonic::client::Grpc::new(client.channel());
+        grpc.ready().await.unwrap();
+        let path = http::uri::PathAndQuery::from_static(Method::Watch.path());
+        let reading = async {
+            let answers = grpc.streaming(with_token(messages, "token", &token), path, Raw).await;
+            let mut read = Vec::new();
+            match answers {
+                Err(status) => ended = Some(status),
+                Ok(answers) => {
+                    let mut answers = answers.into_inner();
+                    while ended.is_none() {
+                        match answers.message().await {
+                            Ok(message) => read.push(message.expect("a status")),
+                            Err(status) => ended = Some(status),
+                        }
+                    }
+                }
+            }
+            read
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await.expect("an end");
+        assert_eq!(ended.map(|status| status.code()), Some(Code::Unauthenticated));
+        let canceled: Vec<bool> =
+            read.into_iter().map(|message| WatchResponse::decode(message).unwrap().canceled).collect();
+        assert_eq!(canceled, vec![true; usize::from(!is_silent)]);
+    }
 }
 
 async fn read(member: &Member, field: &'static str, token: &str, key: &str) -> Result<(), String> {

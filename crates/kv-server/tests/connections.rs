@@ -14,9 +14,11 @@ use api::authpb::Permission;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::range_request::SortTarget;
 use api::etcdserverpb::request_op::Request as Op;
+use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthRoleGrantPermissionRequest, AuthUserAddRequest,
     AuthUserGrantRoleRequest, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    WatchCreateRequest, WatchRequest,
 };
 use api::health::HealthCheckRequest;
 use api::v3electionpb::LeaderRequest;
@@ -25,6 +27,7 @@ use futures_util::future::join_all;
 use h2::client::SendRequest;
 use tokio::net::TcpSocket;
 use tonic::Code;
+use tonic::metadata::AsciiMetadataValue;
 
 /// A lone member, ready, below a limit of open files if one is given.
 fn member(open_files_max: Option<u32>) -> Cluster {
@@ -154,25 +157,134 @@ async fn a_full_descriptor_table_fails_no_file_and_keeps_no_newcomer_out() {
     cluster.members[0].process.take().unwrap().terminate();
 }
 
+/// One of 20 addresses of strangers.
+fn stranger(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 1, u8::try_from(number % 20).unwrap() + 1)
+}
+
+/// Connections of strangers with an open call that anyone may make, or without a call.
+async fn strangers(member: &Member, count: usize, is_calling: bool) -> Vec<impl Sized> {
+    let mut held = Vec::new();
+    for number in 0..count {
+        let mut requests = http2_from(stranger(number), member, 65_535).await;
+        let call = is_calling.then(|| {
+            let (answer, mut body) = requests.send_request(request(HEALTH_WATCH), false).unwrap();
+            body.send_data(framed(&HealthCheckRequest::default()), true).unwrap();
+            answer
+        });
+        held.push((requests, call));
+    }
+    held
+}
+
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
+const PUT: &str = "/etcdserverpb.KV/Put";
+
+/// Makes a call on this connection and no other. Reports whether it was answered.
+async fn is_answered(requests: &SendRequest<Bytes>, head: http::Request<()>, message: Bytes) -> bool {
+    let answered = async {
+        let mut requests = requests.clone().ready().await?;
+        let (answer, mut body) = requests.send_request(head, false)?;
+        body.send_data(message, true)?;
+        let mut answer = answer.await?.into_body();
+        while let Some(part) = answer.data().await {
+            drop(part?);
+        }
+        Ok::<_, h2::Error>(answer.trailers().await?.is_some_and(|trailers| trailers["grpc-status"] == "0"))
+    };
+    tokio::time::timeout(PATIENCE, answered).await.expect("an answer or an end").unwrap_or(false)
+}
+
 #[tokio::test]
-async fn connections_of_one_address_keep_no_newcomer_of_another_out() {
+async fn connections_without_a_call_that_needs_permission_keep_no_newcomer_out() {
     let cluster = member(Some(200));
     let member = &cluster.members[0];
     let mut kv = member.kv().await;
     kv.put(put("k", "v")).await.unwrap();
-    let stranger = Ipv4Addr::new(127, 0, 0, 2);
-    for is_watching in [false, true] {
-        let mut held = Vec::new();
-        for _ in 0..80 {
-            let mut requests = http2_from(stranger, member, 65_535).await;
-            let path = "/etcdserverpb.Watch/Watch";
-            let call = is_watching.then(|| requests.send_request(request(path), false));
-            held.push((requests, call));
-        }
+    for is_calling in [false, true] {
+        let _held = strangers(member, 80, is_calling).await;
         for _ in 0..10 {
             assert_eq!(member.get("k").await.as_deref(), Some("v"), "on a new connection");
         }
         kv.put(put("k", "v")).await.expect("a connection that was there goes on");
+    }
+}
+
+/// All of one address, which has more of them than any stranger.
+#[tokio::test]
+async fn served_connections_are_never_displaced_and_newcomers_beyond_capacity_are_refused() {
+    let cluster = member(Some(200));
+    let member = &cluster.members[0];
+    let message = framed(&put("k", "v"));
+    let mut served = Vec::new();
+    for _ in 0..10 {
+        let requests = http2(member, 65_535).await;
+        assert!(is_answered(&requests, request(PUT), message.clone()).await);
+        served.push(requests);
+    }
+    let mut watcher = http2(member, 65_535).await;
+    let (answer, mut watch) = watcher.send_request(request("/etcdserverpb.Watch/Watch"), false).unwrap();
+    let create = WatchCreateRequest { key: "k".into(), ..WatchCreateRequest::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    watch.send_data(framed(&create), false).unwrap();
+    let mut events = answer.await.unwrap().into_body();
+    drop(events.data().await.unwrap().unwrap());
+
+    let _silent = silent(member, 100, b"");
+    let _strangers = strangers(member, 60, true).await;
+    for requests in &served {
+        assert!(is_answered(requests, request(PUT), message.clone()).await, "on the same connection");
+    }
+    let event = tokio::time::timeout(PATIENCE, events.data()).await.expect("an event");
+    assert!(event.is_some_and(|event| event.is_ok()), "on the same stream");
+
+    let mut more = Vec::new();
+    loop {
+        let requests = http2(member, 65_535).await;
+        if !is_answered(&requests, request(PUT), message.clone()).await {
+            break;
+        }
+        more.push(requests);
+        assert!(more.len() < 100, "served beyond capacity");
+    }
+    for requests in served.iter().chain(&more) {
+        assert!(is_answered(requests, request(PUT), message.clone()).await, "on the same connection");
+    }
+    drop(more);
+    let deadline = Instant::now() + PATIENCE;
+    while !is_answered(&http2(member, 65_535).await, request(PUT), message.clone()).await {
+        assert!(Instant::now() < deadline, "their places are not free");
+    }
+}
+
+#[tokio::test]
+async fn while_permissions_are_checked_calls_without_a_token_keep_no_place() {
+    let cluster = member(Some(200));
+    let member = &cluster.members[0];
+    let (_client, token) = with_root(member).await;
+    let message = framed(&put("k", "v"));
+    let as_root = || {
+        let mut head = request(PUT);
+        head.headers_mut().insert("token", token.to_str().unwrap().parse().unwrap());
+        head
+    };
+    let mut served = Vec::new();
+    for _ in 0..10 {
+        let requests = http2(member, 65_535).await;
+        assert!(is_answered(&requests, as_root(), message.clone()).await);
+        served.push(requests);
+    }
+    let mut held = Vec::new();
+    for number in 0..60 {
+        let requests = http2_from(stranger(number), member, 65_535).await;
+        assert!(!is_answered(&requests, request(PUT), message.clone()).await, "it has no token");
+        held.push(requests);
+    }
+    for _ in 0..10 {
+        assert!(is_answered(&http2(member, 65_535).await, as_root(), message.clone()).await, "a newcomer");
+    }
+    for requests in &served {
+        assert!(is_answered(requests, as_root(), message.clone()).await, "on the same connection");
     }
 }
 
@@ -343,10 +455,8 @@ async fn bodies_that_never_end_hold_a_bounded_amount_of_memory() {
 }
 
 /// Also of calls that are not hot.
-#[tokio::test]
-async fn bodies_that_never_end_leave_room_to_large_calls_of_a_user() {
-    let cluster = member(None);
-    let member = &cluster.members[0];
+/// Has permissions checked. Returns a client, and the token of the user `root`.
+async fn with_root(member: &Member) -> (client::Client, AsciiMetadataValue) {
     let client = member.client().await;
     let (name, password) = ("root".to_owned(), "pw".to_owned());
     let user = AuthUserAddRequest { name: name.clone(), password: password.clone(), ..Default::default() };
@@ -355,6 +465,14 @@ async fn bodies_that_never_end_leave_room_to_large_calls_of_a_user() {
     client.auth().user_grant_role(role).await.unwrap();
     client.auth().auth_enable(AuthEnableRequest {}).await.unwrap();
     let token = client.authenticate(&name, &password).await.unwrap();
+    (client, token)
+}
+
+#[tokio::test]
+async fn bodies_that_never_end_leave_room_to_large_calls_of_a_user() {
+    let cluster = member(None);
+    let member = &cluster.members[0];
+    let (client, token) = with_root(member).await;
     let mut of_root = client.with_token(Some(token)).auth();
     of_root.role_add(AuthRoleAddRequest { name: "r".to_owned() }).await.unwrap();
     let perm = Permission { key: vec![b'k'; 40 << 10].into(), ..Permission::default() };

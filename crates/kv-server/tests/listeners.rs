@@ -80,6 +80,39 @@ fn readers_that_read_nothing_keep_no_probe_out_of_the_metrics_port() {
     }
 }
 
+/// More than the listener has places, each of another address, on a member of three that has lost the others.
+#[test]
+fn probes_that_wait_for_a_quorum_keep_no_other_probe_out() {
+    let mut cluster = Cluster::new(3);
+    let port = testkit::port();
+    cluster.members[0].extra = vec![listening("listen-metrics-urls", port)];
+    cluster.start();
+    cluster.members[1].kill();
+    cluster.members[2].kill();
+    let waiting = |number| {
+        let probe = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&probe, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 1, number), 0)).expect("an address");
+        connect(&probe, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).expect("a member that serves");
+        let mut probe = TcpStream::from(probe);
+        drop(probe.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        probe
+    };
+    let mut held = Vec::new();
+    for number in 1..100 {
+        held.push(waiting(number));
+        assert_eq!(ask(port, "GET /livez").0, "200", "{number}");
+    }
+    // The last ones are answered together, with the one evaluation that they have waited for.
+    let begun = Instant::now();
+    for mut probe in held.into_iter().rev().take(8) {
+        probe.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut answer = [0; 12];
+        probe.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 503");
+    }
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn http_on_a_port_of_its_own_leaves_grpc_alone_on_the_client_port() {
     let port = testkit::port();

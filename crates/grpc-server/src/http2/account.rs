@@ -1,5 +1,5 @@
-//! Bytes that clients make this process hold: request bodies, requests of streams that wait to be read, and
-//! answers that are not taken.
+//! Bytes that clients make this process hold: request bodies, large heads, requests of streams that are not
+//! read yet, responses that are not taken; and the number of open streams.
 //!
 //! All are counted per connection, per caller and for the whole process. Past a bound a body is refused, a
 //! stream with requests that wait is ended, and a connection with answers that its client does not take
@@ -60,6 +60,16 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// Calls under way on a connection up to which it accepts more while its own large answers are above
 /// [`UNSENT_BYTES_MAX`]: reads wait before they make theirs, and the other calls need not wait for them.
 const CALLS_IF_FULL: usize = 64;
+/// Streams of calls that are open outside of hot calls, in the process. A million watchers need no more than
+/// a few thousand.
+const STREAMS_TOTAL: usize = 256 << 10;
+/// What a connection may have of them in any case.
+const STREAMS_ALWAYS: usize = 16;
+/// Memory of an idle stream, and the part of `--memory-limit` that all of them may take.
+const STREAM_BYTES: u64 = 4 << 10;
+const STREAMS_MEMORY_PART: u64 = 8;
+/// A smaller head is not counted: 1000 of them are 4 MiB, and etcd's clients send some hundred bytes.
+const COUNTED_HEAD_BYTES_MIN: usize = 4 << 10;
 /// A smaller answer is not counted: 1000 streams of it are a megabyte, and counting costs an allocation.
 const COUNTED_BYTES_MIN: usize = 1 << 10;
 
@@ -73,6 +83,7 @@ pub struct Totals {
     user_bodies: AtomicUsize,
     unread: AtomicUsize,
     unsent: AtomicUsize,
+    streams: AtomicUsize,
     /// Those with connections, or bodies.
     callers: Mutex<HashMap<u64, Weak<CallerTotals>>>,
 }
@@ -85,11 +96,16 @@ pub struct CallerTotals {
     bodies: AtomicUsize,
     unread: AtomicUsize,
     unsent: AtomicUsize,
+    streams: AtomicUsize,
 }
 
 impl Totals {
     pub fn under(memory: Arc<MemoryLimit>) -> Totals {
         Totals { memory, ..Totals::default() }
+    }
+
+    fn streams_max(&self) -> u64 {
+        (self.memory.part(STREAMS_MEMORY_PART) / STREAM_BYTES).min(STREAMS_TOTAL as u64)
     }
 
     /// Those of one caller.
@@ -104,6 +120,7 @@ impl Totals {
             bodies: AtomicUsize::new(0),
             unread: AtomicUsize::new(0),
             unsent: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
         });
         callers.insert(caller, Arc::downgrade(&known));
         known
@@ -146,6 +163,7 @@ pub struct Account {
     bodies: AtomicUsize,
     unread: AtomicUsize,
     unsent: AtomicUsize,
+    streams: AtomicUsize,
     relayed: AtomicUsize,
     /// Bytes that streams have sent in this turn of the connection's task.
     sent_in_turn: AtomicUsize,
@@ -164,6 +182,7 @@ impl Account {
             bodies: AtomicUsize::new(0),
             unread: AtomicUsize::new(0),
             unsent: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
             relayed: AtomicUsize::new(0),
             sent_in_turn: AtomicUsize::new(0),
             has_waiting: AtomicBool::new(false),
@@ -373,6 +392,15 @@ impl Body {
         Body { account: Arc::clone(account), bytes: 0, of_user: None }
     }
 
+    /// Counts the head of a request like a body, as it waits like one. `None` of a small one.
+    pub(super) fn of_head(account: &Arc<Account>, bytes: usize) -> Result<Option<Box<Body>>, Status> {
+        if bytes < COUNTED_HEAD_BYTES_MIN {
+            return Ok(None);
+        }
+        let mut head = Body::new(account);
+        head.add(bytes, None).map(|()| Some(Box::new(head)))
+    }
+
     /// Counts `bytes` more, or refuses the body. `user` is the caller of a request with a valid token.
     pub(super) fn add(&mut self, bytes: usize, user: Option<u64>) -> Result<(), Status> {
         let before = self.bytes;
@@ -512,23 +540,52 @@ impl Drop for Unsent {
     }
 }
 
+/// The stream of a call that may stay open for long; counted until it is dropped.
+pub(super) struct OpenStream(Arc<Account>);
+
+impl OpenStream {
+    /// Counts a stream of the connection, or rejects it.
+    pub(super) fn new(account: &Arc<Account>) -> Result<OpenStream, Status> {
+        let caller = &account.caller;
+        let ours = changed(&account.streams, 0, 1);
+        let of_caller = changed(&caller.streams, 0, 1);
+        let total = changed(&caller.all.streams, 0, 1);
+        let stream = OpenStream(Arc::clone(account));
+        let held = ShareUse { total: total as u64, caller: of_caller as u64, connection: ours as u64 };
+        if ours > STREAMS_ALWAYS && !held.leaves_enough(caller.all.streams_max()) {
+            return Err(grpc_errors::refused(api::Error::TooManyRequests));
+        }
+        Ok(stream)
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        changed(&self.0.streams, 1, 0);
+        changed(&self.0.caller.streams, 1, 0);
+        changed(&self.0.all().streams, 1, 0);
+    }
+}
+
 /// One call outside of the connection's task.
-pub(super) struct RelayedCall(Arc<Account>);
+pub(super) struct RelayedCall(OpenStream);
 
 impl RelayedCall {
-    pub(super) fn new(account: &Arc<Account>) -> RelayedCall {
+    /// Counts a call, or rejects it.
+    pub(super) fn new(account: &Arc<Account>) -> Result<RelayedCall, Status> {
+        let stream = OpenStream::new(account)?;
         account.relayed.fetch_add(1, Relaxed);
-        RelayedCall(Arc::clone(account))
+        Ok(RelayedCall(stream))
     }
 
     pub(super) fn account(&self) -> &Arc<Account> {
-        &self.0
+        &self.0.0
     }
 }
 
 impl Drop for RelayedCall {
     fn drop(&mut self) {
-        self.0.relayed.fetch_sub(1, Relaxed);
+        self.account().relayed.fetch_sub(1, Relaxed);
     }
 }
 
@@ -596,6 +653,29 @@ mod tests {
             }
         }
         assert!(held[0].len() < 80 && bodies(&totals, 100, 1).len() >= 8);
+    }
+
+    #[test]
+    fn open_streams_leave_some_to_others_and_each_connection_has_a_few() {
+        let memory = Arc::new(MemoryLimit::new(Some(512 << 20)));
+        let totals = Arc::new(Totals::under(memory));
+        let streams_max = totals.streams_max() as usize;
+        assert_eq!(streams_max, (448 << 20) / 8 / (4 << 10), "seven eighths of the limit are granted");
+        let open = |caller| {
+            let account = Arc::new(Account::new(totals.of(caller)));
+            (0..1000).map_while(|_| OpenStream::new(&account).ok()).collect::<Vec<_>>()
+        };
+        let hoard: Vec<_> = (0..100).map(|_| open(1)).collect();
+        let held: usize = hoard.iter().map(Vec::len).sum();
+        assert!(held <= streams_max * 3 / 4 + 100 * STREAMS_ALWAYS, "{held}");
+        assert_eq!(open(2).len(), 1000, "of another caller");
+        let hoards: Vec<_> = (10..500).map(open).collect();
+        let held: usize = hoards.iter().chain(&hoard).map(Vec::len).sum();
+        assert!(held <= streams_max + 600 * STREAMS_ALWAYS, "{held}");
+        assert_eq!(open(2).len(), STREAMS_ALWAYS);
+        drop((hoard, hoards));
+        assert_eq!(totals.streams.load(Relaxed), 0);
+        assert_eq!(Totals::default().streams_max(), STREAMS_TOTAL as u64, "without a limit");
     }
 
     /// Polls all, and returns how many still wait.

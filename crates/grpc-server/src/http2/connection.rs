@@ -18,8 +18,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use admission::Holder;
 
-use super::account::{Account, CallerTotals};
-use super::grpc::{TIMEOUT, is_call};
+use super::account::{Account, CallerTotals, OpenStream};
+use super::grpc::{TIMEOUT, is_call, send_status};
 use super::meter::Meter;
 use super::methods::HotMethods;
 use super::relay::{self, GrpcService};
@@ -128,8 +128,7 @@ async fn serve_calls<I, H, T, S>(
     let mut stopped = pin!(shared.stopped());
     let (mut calls, mut open_streams) = (OpenCalls::none(), OpenCalls::none());
     let mut drain = Drain::No;
-    // In use from a call on, until the connection has been idle for a while.
-    let (mut look_again, mut accepted_in_turn, mut in_use) = (None, 0, None);
+    let (mut look_again, mut accepted_in_turn) = (None, 0);
     let mut displaced = pin!(holder.displaced());
     loop {
         // Before more is read: they take their requests.
@@ -143,7 +142,6 @@ async fn serve_calls<I, H, T, S>(
             turn = turn(connection, account, room, calls.len()) => {
                 match turn {
                     Turn::Call(begun) => {
-                        let _in_use = in_use.get_or_insert_with(|| holder.begin());
                         let mut next = Some(begun);
                         while let Some(begun) = next {
                             match start(begun, methods, &wire, shared) {
@@ -159,9 +157,6 @@ async fn serve_calls<I, H, T, S>(
                     }
                     Turn::Resets => calls.wake_all(),
                     Turn::Idle => {
-                        // The last answer of a relayed call leaves without a turn.
-                        let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
-                        drop(in_use.take_if(|_| is_idle));
                         calls.shrink();
                         open_streams.shrink();
                         unsent.shrink(account);
@@ -226,7 +221,7 @@ enum StartedCall<H, T> {
 
 /// Begins to answer a request.
 fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
-    begun: BegunRequest,
+    mut begun: BegunRequest,
     methods: &Methods<H, T, S>,
     wire: &Arc<Wire>,
     shared: &'a ConnectionShared,
@@ -240,14 +235,23 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
             StartedCall::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
         }
         FoundMethod::Stream(call) => {
-            let (reader, writer) = begun.open(wire);
-            StartedCall::Stream(streaming::serve(methods.streams.clone(), call, reader, writer, shared))
+            let (reader, mut writer) = begun.open(wire);
+            match OpenStream::new(&shared.account) {
+                Ok(open) => {
+                    let (methods, stream) = (methods.streams.clone(), (reader, writer, open));
+                    StartedCall::Stream(streaming::serve(methods, call, stream, shared))
+                }
+                Err(status) => {
+                    let _client_is_gone = send_status(&mut writer, status);
+                    StartedCall::Answered
+                }
+            }
         }
         FoundMethod::Relayed(head) => {
             let head = head.into_owned();
-            let (reader, writer) = begun.open(wire);
+            let counted_head = begun.take_counted_head();
             let user = methods.hot.user_of(&head.headers);
-            relay::spawn(&methods.services, &head, user, (reader, writer), shared);
+            relay::spawn(&methods.services, (&head, counted_head), user, begun.open(wire), shared);
             StartedCall::Relayed
         }
     }

@@ -1,6 +1,7 @@
 //! Every call that is not hot: handed to the gRPC services as an ordinary HTTP request, one task per call.
 //!
-//! * At most as many tasks as the connection has streams: a reset ends its task.
+//! * At most as many tasks as the connection has streams: a reset ends its task. A large head counts like a
+//!   body until the call is answered.
 //! * What is next of an answer is made when the connection has room for it. An answer that holds admitted
 //!   memory, in the extensions of its response, goes on: others wait for that.
 //! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
@@ -27,7 +28,7 @@ use tonic::body::Body;
 use tower::{BoxError, ServiceExt};
 
 use super::account::{Account, Body as Counted, RelayedCall, Room};
-use super::grpc::{is_call, send_data, send_status_after_headers};
+use super::grpc::{is_call, send_data, send_status, send_status_after_headers};
 use super::long::unless_reset;
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
@@ -62,19 +63,27 @@ impl<S> GrpcService for S where
 /// [`super::HotMethods::user`].
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
-    head: &RequestHead,
+    (head, counted_head): (&RequestHead, Option<Box<Counted>>),
     user: Option<u64>,
     (reader, mut writer): (BodyReader, StreamWriter),
     shared: &ConnectionShared,
 ) {
-    let (services, relayed) = (services.clone(), RelayedCall::new(&shared.account));
-    let stop = shared.stop.clone();
+    let relayed = match RelayedCall::new(&shared.account) {
+        Ok(relayed) => relayed,
+        Err(status) => {
+            let _client_is_gone = send_status(&mut writer, status);
+            return;
+        }
+    };
+    let (services, stop) = (services.clone(), shared.stop.clone());
     let counted = is_call(&head.headers).then(|| (Counted::new(relayed.account()), user));
     let mut request = head.request(Body::new(RelayedBody::new(reader, counted, stop.clone())));
     request.extensions_mut().insert(Room(&shared.account).for_parts());
     tokio::spawn(async move {
         // A call whose client is gone is dropped here, while it waits.
-        if let Ok(Ok(response)) = unless_reset(services.oneshot(request), &mut writer).await {
+        let answered = unless_reset(services.oneshot(request), &mut writer).await;
+        drop(counted_head);
+        if let Ok(Ok(response)) = answered {
             // A failure to send means that the client is gone; there is no one to report it to.
             if send(&mut writer, response, &relayed, stop.clone()).await.is_ok() {
                 wait_for_end(&mut writer, stop).await;

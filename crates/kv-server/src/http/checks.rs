@@ -7,7 +7,6 @@ use axum::routing::any;
 use http::StatusCode;
 
 use super::handler::{Http, plain, query_values};
-use crate::member::Member;
 
 /// A set of checks under one path, in the order in which they are shown. etcd has none.
 #[derive(Clone, Copy)]
@@ -60,7 +59,7 @@ impl Checks {
         let mut healthy = true;
         for check in chosen {
             let name = check.name();
-            let result = check.run(&http.member).await;
+            let result = check.run(http).await;
             http.member.metrics.health.checked(&self.path[1..], name, result.is_ok());
             match result {
                 Ok(()) => report.push_str(&format!("[+]{name} ok\n")),
@@ -89,7 +88,8 @@ impl Check {
         }
     }
 
-    async fn run(self, member: &Member) -> Result<(), String> {
+    async fn run(self, http: &Http) -> Result<(), String> {
+        let member = &http.member;
         match self {
             Check::DataCorruption => {
                 let is_stopped = member.is_stopped_as_corrupt();
@@ -97,7 +97,7 @@ impl Check {
             }
             // Reading the alarms is a read of the local store, as good as any other.
             Check::SerializableRead => member.alarms().map(drop).map_err(|error| error.to_string()),
-            Check::LinearizableRead => member.read_point().await.map_err(|error| error.to_string()),
+            Check::LinearizableRead => http.linearizable.check().await,
             Check::NonLearner if member.roster.is_learner() => Err("not supported for learner".to_owned()),
             Check::NonLearner => Ok(()),
         }

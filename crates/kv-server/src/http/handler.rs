@@ -7,11 +7,13 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
 use super::gateway::Gateway;
 use crate::member::Member;
+use crate::shared_evaluation::SharedEvaluation;
 use crate::status::StatusSource;
 use telemetry::metrics::Exposition;
 
@@ -19,12 +21,35 @@ use telemetry::metrics::Exposition;
 #[derive(Clone)]
 pub struct Http {
     pub member: Arc<Member>,
+    pub linearizable: Arc<LinearizableRead>,
     pub metrics: Arc<MetricsPage>,
     pub status: StatusSource,
     /// On client ports, with `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
     /// Whether `/debug/pprof/` is served.
     pub enable_pprof: bool,
+}
+
+/// The linearizable read of health checks. Without a quorum it takes seconds, in which every probe asks
+/// again: those that wait share one.
+pub struct LinearizableRead {
+    member: Arc<Member>,
+    running: SharedEvaluation<Result<(), String>>,
+}
+
+impl LinearizableRead {
+    pub fn new(member: Arc<Member>) -> LinearizableRead {
+        LinearizableRead { member, running: SharedEvaluation::default() }
+    }
+
+    /// Reports whether this member can read what the cluster has committed, with the reason if it cannot.
+    pub(super) async fn check(&self) -> Result<(), String> {
+        let start = || {
+            let member = Arc::clone(&self.member);
+            async move { member.read_point().await.map_err(|error| error.to_string()) }.boxed()
+        };
+        self.running.join(start).await
+    }
 }
 
 /// The metrics as text. Requests that arrive at the same time share one rendering, and no serving thread
@@ -87,7 +112,6 @@ pub(super) fn query_values<'a>(query: Option<&'a str>, name: &'a str) -> impl It
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt;
     use parking_lot::Mutex;
     use prometheus_client::collector::Collector;
     use prometheus_client::encoding::DescriptorEncoder;

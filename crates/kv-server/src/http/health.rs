@@ -7,7 +7,6 @@ use axum::response::Response;
 use http::StatusCode;
 
 use super::handler::{Http, plain, query_values, response};
-use crate::member::Member;
 use api::etcdserverpb::AlarmType;
 
 /// How far the question goes.
@@ -25,7 +24,7 @@ pub(super) async fn answer(State(http): State<Http>, request: Request) -> Respon
     let reach = if serializable { Reach::Member } else { Reach::Cluster };
     let excluded: Vec<_> = query_values(query, "exclude").collect();
     let health = &http.member.metrics.health;
-    match sick(&http.member, reach, &excluded).await {
+    match sick(&http, reach, &excluded).await {
         None => {
             health.successes.inc();
             response(
@@ -44,7 +43,8 @@ pub(super) async fn answer(State(http): State<Http>, request: Request) -> Respon
 }
 
 /// The first reason to say no, in etcd's order.
-async fn sick(member: &Member, reach: Reach, excluded: &[Cow<'_, str>]) -> Option<String> {
+async fn sick(http: &Http, reach: Reach, excluded: &[Cow<'_, str>]) -> Option<String> {
+    let member = &http.member;
     let alarms = match member.alarms() {
         Ok(alarms) => alarms,
         Err(error) => return Some(format!("RANGE ERROR:{error}")),
@@ -64,6 +64,6 @@ async fn sick(member: &Member, reach: Reach, excluded: &[Cow<'_, str>]) -> Optio
     match reach {
         Reach::Member => None,
         Reach::Cluster if member.status().leader.is_none() => Some("RAFT NO LEADER".to_owned()),
-        Reach::Cluster => member.read_point().await.err().map(|error| format!("RANGE ERROR:{error}")),
+        Reach::Cluster => http.linearizable.check().await.err().map(|error| format!("RANGE ERROR:{error}")),
     }
 }

@@ -19,5 +19,5 @@ mod router; // paths and their handlers
 
 pub(crate) use access::AllowedValues;
 pub(crate) use gateway::Gateway;
-pub(crate) use handler::{Http, MetricsPage};
+pub(crate) use handler::{Http, LinearizableRead, MetricsPage};
 pub(crate) use router::{for_hosts, for_probes_of, metrics_router, router};

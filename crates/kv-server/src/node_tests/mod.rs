@@ -195,17 +195,17 @@ struct PolledConnection {
 impl PolledConnection {
     fn open(alone: &Alone) -> PolledConnection {
         let services = alone.services();
-        let origin = Origin::default();
+        let (origin, holder) = (Origin::default(), Holder::new());
         let methods = Methods {
-            hot: services.hot.of(&origin),
-            streams: services.streams.of(&origin),
-            services: services.grpc.of(&origin),
+            hot: services.hot.of(&origin, &holder),
+            streams: services.streams.of(&origin, &holder),
+            services: services.grpc.of(&origin, &holder),
         };
         let socket = TestSocket::default();
         let (io, limits) = (socket.clone(), services.limits);
         let task = Box::pin(async move {
             let (_stops, stop) = watch::channel(false);
-            serve(io, methods, limits, Arc::default(), Holder::new(), stop).await;
+            serve(io, methods, limits, Arc::default(), holder, stop).await;
         });
         {
             let mut pipe = socket.0.lock();

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use telemetry::metrics::MessageCounter;
 use tonic::Status;
 
-use super::super::account::{Account, Room, counted};
+use super::super::account::{Account, OpenStream, Room, counted};
 use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status_after_headers};
 use super::super::shared::ConnectionShared;
 use super::super::wire::{BodyReader, StreamWriter};
@@ -38,12 +38,11 @@ pub trait StreamMethods: Clone + Send + 'static {
     ) -> impl Future<Output = Status> + Send;
 }
 
-/// Serves one call.
+/// Serves one call. Its stream is counted until then.
 pub(crate) async fn serve<T: StreamMethods>(
     methods: T,
     call: T::Call,
-    body: BodyReader,
-    writer: StreamWriter,
+    (body, writer, _open): (BodyReader, StreamWriter, OpenStream),
     shared: &ConnectionShared,
 ) {
     let stream = StreamEnds { source: RequestSource::Wire(body), sink: AnswerSink::Wire(writer) };

@@ -164,24 +164,17 @@ async fn a_stream_stays_open_while_it_is_idle_and_after_its_requests_have_ended(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_in_use_from_a_call_on_until_it_has_been_idle() {
-    for path in ["/echo", "/relayed"] {
-        let mut bench = StreamBench::new().await;
-        let places = Places::new(1);
-        let _place = places.take(1, &bench.holder).unwrap();
-        let (response, mut requests) = bench.open(path).await;
-        requests.send_data(message(10), false).unwrap();
-        let mut body = response.await.unwrap().into_body();
-        assert_eq!(read(&mut body, 15).await, message(10), "{path}");
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert!(places.take(2, &Holder::new()).is_none(), "{path}: a call is open");
-        requests.send_data(Bytes::new(), true).unwrap();
-        drop((requests, body));
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert!(places.take(2, &Holder::new()).is_some(), "{path}: no call is open");
-        // Until the connection has ended.
-        while bench.events.recv().await.is_some() {}
-    }
+async fn a_displaced_connection_ends_with_its_calls() {
+    let mut bench = StreamBench::new().await;
+    let places = Places::new(1);
+    let _place = places.take(1, &bench.holder).unwrap();
+    let (response, mut requests) = bench.open("/echo").await;
+    requests.send_data(message(10), false).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    assert_eq!(read(&mut body, 15).await, message(10));
+    assert!(places.take(2, &Holder::new()).is_some(), "its services have not kept it");
+    // Until the connection has ended.
+    while bench.events.recv().await.is_some() {}
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         WireDriver {
             io,
             output_bytes_max: limits.output_bytes_max,
-            wire: Wire::new(limits),
+            wire: Wire::new(limits, Arc::clone(&account)),
             account,
             meter,
             started: Instant::now(),

@@ -17,6 +17,8 @@ pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    /// Bytes of path, authority, names and values.
+    pub(super) bytes: usize,
 }
 
 impl RequestHead {
@@ -36,6 +38,7 @@ impl RequestHead {
             method: Method::from_bytes(&head.method).ok()?,
             uri: Uri::from_parts(uri).ok()?,
             headers: header_map(&head.fields)?,
+            bytes: bytes_of(head),
         })
     }
 
@@ -55,6 +58,13 @@ impl RequestHead {
         *request.headers_mut() = self.headers.clone();
         request
     }
+}
+
+/// Bytes of path, authority, names and values.
+fn bytes_of(head: &Head) -> usize {
+    let path = head.path.as_ref().map_or(0, |path| path.len());
+    let authority = head.authority.as_ref().map_or(0, |authority| authority.len());
+    path + authority + head.fields.iter().map(|field| field.name.len() + field.value.len()).sum::<usize>()
 }
 
 /// None if a field cannot be represented.
@@ -104,11 +114,8 @@ impl Heads {
     }
 
     fn remember(&mut self, head: &Arc<Head>, made: &Arc<RequestHead>) {
-        let path = head.path.as_ref().map_or(0, |path| path.len());
-        let authority = head.authority.as_ref().map_or(0, |authority| authority.len());
-        let fields: usize = head.fields.iter().map(|field| field.name.len() + field.value.len()).sum();
         // A head that only this request has is not in the connection's cache, and comes no second time.
-        if Arc::strong_count(head) == 1 || path + authority + fields > REMEMBERED_BYTES_MAX {
+        if Arc::strong_count(head) == 1 || made.bytes > REMEMBERED_BYTES_MAX {
             return;
         }
         let entry = (Arc::clone(head), Arc::clone(made));

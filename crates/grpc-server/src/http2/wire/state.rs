@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use parking_lot::Mutex;
 
+use super::super::account::{Account, Body as Counted};
 use super::heads::{Heads, RequestHead, header_map};
 
 /// A message below this is copied out of the receive buffer, which can then be used again. A larger one keeps
@@ -32,6 +33,7 @@ pub(super) struct WireState {
     /// more than live streams, however long no request is accepted.
     begun: VecDeque<BegunRequest>,
     heads: Heads,
+    account: Arc<Account>,
     /// A stream was reset since this was taken.
     new_resets: bool,
     /// The connection's task runs, and looks at the output before it sleeps.
@@ -51,6 +53,8 @@ pub(super) struct WireState {
 pub(crate) struct BegunRequest {
     pub(super) stream: StreamId,
     pub(super) head: Arc<RequestHead>,
+    /// Counts a large head.
+    pub(super) counted_head: Option<Box<Counted>>,
     /// The value of the field that varies, if the head is without it.
     pub(super) varying: Option<Varying>,
     /// The body, if it is complete: a slice of the receive buffer until [`BegunRequest::keep`].
@@ -91,7 +95,7 @@ impl BegunRequest {
 }
 
 impl Wire {
-    pub(super) fn new(limits: Limits) -> Arc<Wire> {
+    pub(super) fn new(limits: Limits, account: Arc<Account>) -> Arc<Wire> {
         let mut connection = Connection::new(limits, 0);
         connection.hold_pongs(true);
         let state = WireState {
@@ -99,6 +103,7 @@ impl Wire {
             streams: BTreeMap::new(),
             begun: VecDeque::new(),
             heads: Heads::default(),
+            account,
             new_resets: false,
             is_awake: true,
             is_blocked: false,
@@ -271,6 +276,12 @@ impl WireState {
             self.connection.refuse(stream, ErrorCode::PROTOCOL_ERROR);
             return;
         };
+        // It may wait for long while its client takes no answers.
+        let Ok(counted_head) = Counted::of_head(&self.account, head.bytes) else {
+            self.connection.release(stream, body.len());
+            self.connection.refuse(stream, ErrorCode::REFUSED_STREAM);
+            return;
+        };
         let whole = if end {
             self.connection.release(stream, body.len());
             Some(body)
@@ -281,7 +292,7 @@ impl WireState {
             self.streams.insert(stream, entry);
             None
         };
-        self.begun.push_back(BegunRequest { stream, head, varying, whole, is_new: true });
+        self.begun.push_back(BegunRequest { stream, head, counted_head, varying, whole, is_new: true });
     }
 
     /// To be called before the receive buffer is used again: requests that still wait give it free.
@@ -500,8 +511,8 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-        let length = u8::try_from(payload.len()).unwrap();
-        [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
     /// A request with the given path. It has ended if `flags` says so.
@@ -512,7 +523,11 @@ mod tests {
 
     /// A connection whose preface is done, and which takes no request.
     fn open(limits: Limits) -> Arc<Wire> {
-        let wire = Wire::new(limits);
+        open_in(limits, Arc::new(Account::new(Arc::default())))
+    }
+
+    fn open_in(limits: Limits, account: Arc<Account>) -> Arc<Wire> {
+        let wire = Wire::new(limits, account);
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat();
         receive(&wire, &hello);
         wire
@@ -526,6 +541,29 @@ mod tests {
         let output = state.connection.output().len();
         state.connection.written(output);
         progress
+    }
+
+    #[test]
+    fn large_heads_that_wait_count_like_bodies() {
+        let account = Arc::new(Account::new(Arc::default()));
+        let mut held = Counted::new(&account);
+        held.add((48 << 20) - 20_000, None).unwrap();
+        let wire = open_in(Limits::default(), account);
+        let token = "x".repeat(15_000);
+        let large = |id| {
+            let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), ("token", &token)];
+            frame(1, 4, id, HeaderBlock::new(fields).bytes())
+        };
+        for id in [1, 3, 5] {
+            receive(&wire, &large(id));
+        }
+        receive(&wire, &request(0, 7, "/small"));
+        let begun =
+            |wire: &Wire| wire.state.lock().begun.iter().map(|it| it.stream.number()).collect::<Vec<_>>();
+        assert_eq!(begun(&wire), [1, 7]);
+        drop(wire.state.lock().next_begun());
+        receive(&wire, &large(9));
+        assert_eq!(begun(&wire), [7, 9], "what the first has counted is free");
     }
 
     #[test]

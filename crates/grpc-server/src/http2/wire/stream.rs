@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::MutexGuard;
 
+use super::super::account::Body as Counted;
 use super::heads::RequestHead;
 use super::state::{BegunRequest, Next, Wire, WireState};
 
@@ -269,6 +270,11 @@ impl BegunRequest {
             Some(value) => Cow::Owned(self.head.with(HeaderName::from_static(varying), value)),
             None => Cow::Borrowed(&self.head),
         }
+    }
+
+    /// What counts the head, for a method that holds it.
+    pub(crate) fn take_counted_head(&mut self) -> Option<Box<Counted>> {
+        self.counted_head.take()
     }
 
     /// The body, if it is complete.

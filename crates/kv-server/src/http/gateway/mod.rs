@@ -9,7 +9,6 @@
 //!   Limits, tokens and counters are those of gRPC.
 //! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
 //! * At most [`CALLS_MAX`] calls are open at one time. [`LocalConnection`] bounds those of one connection.
-//!   Calls come on a part of the HTTP/1 connections only: others are left to probes.
 //! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such
 //!   answers and requests share one [`Budget`]; an answer that would take all of it is refused.
 //! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
@@ -40,7 +39,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Code, Status};
 
 use crate::rpc::Dispatcher;
-use admission::{Admission, ClientId, Gate, Holder, InUse, Places, Share, Shares};
+use admission::{Admission, ClientId, Gate, Places, Share, Shares};
 use budget::Budget;
 use grpc_server::client_port::PerConnection;
 use grpc_server::local::LocalConnection;
@@ -53,8 +52,8 @@ pub(crate) use head::is_upgrade;
 const CALLS_MAX: usize = 2048;
 /// What each connection may always have of them.
 const CALLS_ALWAYS: usize = 4;
-/// Websockets open at one time. Each may hold a message that is not complete. One more displaces one of a
-/// caller with more, or is refused.
+/// Websockets open at one time. Each may hold a message that is not complete. One more displaces one that has
+/// sent no message yet, or is refused.
 const WEBSOCKETS_MAX: usize = 128;
 
 /// JSON of more bytes is read and written where it delays no other task.
@@ -86,13 +85,13 @@ struct GatewayCall {
     client: ClientId,
     budget: Budget,
     /// Counts the call until its last part is dropped.
-    _turns: Arc<(Share, OwnedSemaphorePermit, Option<InUse>)>,
+    _turns: Arc<(Share, OwnedSemaphorePermit)>,
 }
 
 impl GatewayCall {
     /// The dispatcher, for calls of this connection.
     fn dispatcher(&self) -> Dispatcher {
-        self.gateway.dispatcher.of(self.connection.origin())
+        self.gateway.dispatcher.of(self.connection.origin(), self.connection.holder())
     }
 
     /// What `convert` makes of a message of `bytes`.
@@ -152,14 +151,10 @@ impl Gateway {
         };
         let too_many = || refused(Code::ResourceExhausted, "etcdserver: too many requests");
         let client = (self.client_of)(connection.client(), request.headers());
-        if !connection.enter(client.caller) {
-            return too_many();
-        }
-        let in_use = connection.holder().map(Holder::begin);
         // First that of the connection: who waits for it takes none of what all connections share.
         let Some(of_connection) = connection.turn().await else { return too_many() };
         let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
-        let (_turns, form) = (Arc::new((of_all, of_connection, in_use)), JsonForm::of_method(method));
+        let (_turns, form) = (Arc::new((of_all, of_connection)), JsonForm::of_method(method));
         let budget = Budget::new(&self.budget, client);
         let call = GatewayCall { _turns, client, budget, method, form, connection, gateway: self };
         match method.kind() {

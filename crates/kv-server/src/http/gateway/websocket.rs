@@ -82,15 +82,16 @@ impl Gateway {
         };
         let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else { return bad_handshake() };
         let Some(connection) = request.extensions().get::<LocalConnection>() else { return bad_handshake() };
-        let holder = connection.holder().map_or_else(Holder::new, Arc::clone);
+        let places =
+            WebSocketPlaces { connection: Arc::clone(connection.holder()), websocket: Holder::new() };
         let caller = (self.client_of)(connection.client(), &call_headers(request.headers())).caller;
-        let Some(place) = self.websockets.take(caller, &holder) else {
+        let Some(place) = self.websockets.take(caller, &places.websocket) else {
             return refused(Code::ResourceExhausted, "etcdserver: too many requests");
         };
         let protocol = request.headers().get(SEC_WEBSOCKET_PROTOCOL).cloned();
         let call = call(request);
         tokio::spawn(async move {
-            let (_place, _in_use) = (place, holder.begin());
+            let _place = place;
             // An error is the client's, which is gone.
             let Ok(upgraded) = upgrade.await else { return };
             let config = WebSocketConfig::default()
@@ -105,11 +106,25 @@ impl Gateway {
             )
             .await;
             tokio::select! {
-                () = serve(socket, self, call) => {}
-                () = holder.displaced() => {}
+                () = serve(socket, self, call, &places) => {}
+                () = places.connection.displaced() => {}
+                () = places.websocket.displaced() => {}
             }
         });
         switched(&key, protocol.as_ref())
+    }
+}
+
+/// The holders of the two places that a websocket has: as a connection, and as a websocket.
+struct WebSocketPlaces {
+    connection: Arc<Holder>,
+    websocket: Arc<Holder>,
+}
+
+impl WebSocketPlaces {
+    /// Notes a message. A websocket without one may be displaced, however its call is permitted.
+    fn note_message(&self) {
+        if self.connection.is_kept() { self.websocket.keep() } else { self.websocket.note_open() }
     }
 }
 
@@ -158,7 +173,7 @@ fn token(headers: &HeaderMap) -> Option<String> {
     cookie.or_else(protocol).map(str::to_owned)
 }
 
-async fn serve(socket: GatewaySocket, gateway: Gateway, call: Request) {
+async fn serve(socket: GatewaySocket, gateway: Gateway, call: Request, places: &WebSocketPlaces) {
     let (mut sink, source) = socket.split();
     let (requests, body) = mpsc::channel(1);
     let body = Body::from_stream(ReceiverStream::new(body).map(Ok::<Bytes, Infallible>));
@@ -169,7 +184,7 @@ async fn serve(socket: GatewaySocket, gateway: Gateway, call: Request) {
         drop(client.answer(gateway.call(call.map(|_| body))).await);
         drop(timeout(CLOSED_WITHIN, client.sink.close()).await);
     };
-    let mut receiving = pin!(receive(source, requests, &signs));
+    let mut receiving = pin!(receive(source, requests, &signs, || places.note_message()));
     tokio::select! {
         // What the client has sent meanwhile is read, or the kernel would drop what it has not read yet.
         () = answer => drop(timeout(CLOSED_WITHIN, receiving).await),
@@ -198,6 +213,7 @@ async fn receive(
     mut source: impl StreamExt<Item = Result<Message, Error>> + Unpin,
     requests: mpsc::Sender<Bytes>,
     signs: &Signs,
+    note_message: impl Fn(),
 ) {
     let mut taken = 0_usize;
     while let Some(Ok(message)) = source.next().await {
@@ -212,6 +228,7 @@ async fn receive(
             Message::Close(_) => return,
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
         };
+        note_message();
         let mut line = BytesMut::with_capacity(payload.len() + 1);
         line.put(payload);
         line.put_u8(b'\n');
@@ -360,7 +377,7 @@ mod tests {
             let (requests, taken_no_more) = mpsc::channel(1);
             drop(taken_no_more);
             let signs = Signs::default();
-            let mut receiving = pin!(receive(futures_util::stream::iter(messages), requests, &signs));
+            let mut receiving = pin!(receive(futures_util::stream::iter(messages), requests, &signs, || {}));
             assert!((&mut receiving).now_or_never().is_none(), "all at once");
             assert!(taken.get() <= TURN_MESSAGES, "{} at once", taken.get());
             receiving.await;
@@ -417,7 +434,7 @@ mod tests {
         let (requests, mut body) = mpsc::channel(1);
         let messages = futures_util::stream::iter((0..3).map(|_| Ok(Message::Text("{}".into()))));
         let source = messages.chain(tokio_stream::pending());
-        let receiving = receive(source, requests, &signs);
+        let receiving = receive(source, requests, &signs, || {});
         let mut client = WebSocketClient::new(&mut sink, &signs);
         let call = async {
             tokio::time::sleep(10 * PING_EVERY).await;

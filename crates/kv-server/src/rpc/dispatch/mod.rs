@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use ::auth::Origin;
-use admission::{CountedAnswer, Pass, charged};
+use admission::{CountedAnswer, Holder, Pass, charged};
 use api::etcdserverpb::TxnRequest;
 use api::etcdserverpb::auth_server::AuthServer;
 use api::etcdserverpb::cluster_server::ClusterServer;
@@ -57,6 +57,8 @@ use crate::peer::LeaseService;
 pub struct Dispatcher {
     shared: Arc<Shared>,
     origin: Origin,
+    /// The holder of the connection's place.
+    holder: Arc<Holder>,
     answer_bytes_max: usize,
 }
 
@@ -70,8 +72,9 @@ struct Shared {
 }
 
 impl PerConnection for Dispatcher {
-    fn of(&self, origin: &Origin) -> Self {
-        Dispatcher { shared: Arc::clone(&self.shared), origin: origin.clone(), ..*self }
+    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self {
+        let (shared, holder) = (Arc::clone(&self.shared), Arc::clone(holder));
+        Dispatcher { shared, origin: origin.clone(), holder, ..*self }
     }
 }
 
@@ -93,7 +96,8 @@ impl Dispatcher {
     pub fn new(member: Arc<Member>, leases: LeaseService, slow: SlowCalls, stop: Stop) -> Dispatcher {
         let (metrics, routes) = (Arc::clone(&member.metrics), routes(&member, &leases, stop));
         let shared = Shared { member, metrics, slow, leases, routes };
-        Dispatcher { shared: Arc::new(shared), origin: Origin::default(), answer_bytes_max: usize::MAX }
+        let (origin, holder) = (Origin::default(), Holder::new());
+        Dispatcher { shared: Arc::new(shared), origin, holder, answer_bytes_max: usize::MAX }
     }
 
     /// The same where an answer may have so many bytes.
@@ -118,13 +122,29 @@ impl Dispatcher {
         let member = self.member();
         let version = known.client_version.map(|version| version.as_bytes());
         self.shared.metrics.calls.named_version(method, version);
+        let asker = Asker::new(member, &self.origin, headers, known).with_answers_of(self.answer_bytes_max);
+        self.note_use(method, &asker);
         Call {
             method,
             deadline: deadline::of(known, timeout).map_err(Box::new),
             metadata: metadata.and_then(|()| guard::check_intact(member, method)),
             needs_leader: guard::needs_leader(known),
-            asker: Asker::new(member, &self.origin, headers, known).with_answers_of(self.answer_bytes_max),
+            asker,
             span: self.shared.metrics.traces.begin(method, headers),
+        }
+    }
+
+    /// Keeps the place of the connection for as long as it lives, from the first call of a known user on. While
+    /// permissions are not checked every call is one, unless its method needs no permission.
+    fn note_use(&self, method: Method, asker: &Asker) {
+        if self.holder.is_kept() {
+            return;
+        }
+        let needs_permission = methods::of(method).access != Access::Open;
+        if asker.user().is_some() || (needs_permission && !self.member().auth.is_enabled()) {
+            self.holder.keep();
+        } else {
+            self.holder.note_open();
         }
     }
 

@@ -1,14 +1,17 @@
 //! One stream of a client.
 
+use std::time::Duration;
+
 use api::etcdserverpb::WatchRequest as Message;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::grpc::PREFIX_BYTES;
 use api::{CODE_NAMES, Method};
 use bytes::Buf;
+use futures_util::future::OptionFuture;
 use prost::Message as _;
 use state_machine::{KeyAccess, Need};
 use tokio::sync::watch::Receiver;
-use tonic::Status;
+use tonic::{Code, Status};
 use watch::{CreateRequest, Encoder};
 
 use crate::audit::AuditSubject;
@@ -20,8 +23,13 @@ use grpc_server::http2::{Replies, Requests, StreamGone};
 /// after it.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Serves a stream until the client sends something wrong or is gone.
+/// Time in which the first request of a stream with a bad token is answered: it is canceled, as by etcd.
+const REJECTED_AFTER: Duration = Duration::from_secs(2);
+
+/// Serves a stream until the client sends something wrong or is gone. One with a bad token ends soon.
 pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: Replies) -> Status {
+    // In a box, and only if it may be bad: the future of every other stream stays small.
+    let rejection = member.auth.caller(&asker.credential).err().map(|_| Box::pin(reject(member, asker)));
     let stream = match member.watching.open(asker.client).await {
         Ok(stream) => stream,
         Err(WatchStopped) => return grpc_errors::stopped(),
@@ -30,7 +38,20 @@ pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: 
         biased;
         status = forward(member, asker, &stream, requests) => status,
         status = review(member, asker, &stream) => status,
+        Some(status) = OptionFuture::from(rejection) => status,
         status = deliver(&stream, encoder(member), || member.status().term.0, replies) => status,
+    }
+}
+
+/// Returns the rejection of a token that names no user, [`REJECTED_AFTER`] it has turned out. Never, if it
+/// names one.
+async fn reject(member: &Member, asker: &Asker) -> Status {
+    match asker.caller(member).await {
+        Err(status) if status.code() == Code::Unauthenticated => {
+            tokio::time::sleep(REJECTED_AFTER).await;
+            status
+        }
+        Ok(_) | Err(_) => std::future::pending().await,
     }
 }
 

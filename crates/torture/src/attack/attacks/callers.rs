@@ -18,7 +18,7 @@ use crate::attack::http2::{frame, requests};
 /// Source addresses of the attackers. All healthy clients use 127.0.0.1.
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const BODY_BYTES: usize = 1 << 20;
-/// Shorter than the time in which an HTTP/1 connection has to send its next head.
+/// Pause between two requests of a connection that is kept.
 const ASK_EVERY: Duration = Duration::from_secs(8);
 /// Delay before a closed connection is opened again.
 const REST: Duration = Duration::from_secs(1);
