@@ -456,7 +456,8 @@ mod tests {
     fn a_list_without_end_is_an_error() {
         let runtime = Runtime::new().unwrap();
         let pause = Duration::from_millis(20);
-        let cases: [(&str, fn(usize, Duration) -> Body); 4] = [
+        type MakeBody = fn(usize, Duration) -> Body;
+        let cases: [(&str, MakeBody); 4] = [
             ("does not advance", |_, _| page(7)),
             ("more than 64 pages", |count, _| page(count)),
             ("longer than 16777216 bytes", |_, _| endless(1 << 16, Duration::ZERO)),
