@@ -23,8 +23,8 @@
 //! * Gates share between callers, and their connections. Each has a bound on waiting; beyond it a read is
 //!   refused.
 //!
-//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Two snapshots take
-//! a few MiB each, and transactions `TXN_BYTES`.
+//! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Snapshots take
+//! 1 MiB each, 64 MiB together, and transactions `TXN_BYTES`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -80,9 +80,10 @@ const TXN_LIGHT_MAX: u64 = 1 << 20;
 /// A field of a decoded transaction. An operation has two, and may be copied as a read of the answer: 136 and
 /// 128 bytes, in vectors of up to twice the length.
 const TXN_FIELD_BYTES: u64 = 256;
-/// Snapshots that are streamed at one time. Each reads the whole history twice, and delays the freeing of
-/// space by compactions while it lasts.
-const SNAPSHOTS_AT_ONCE: u64 = 2;
+/// Snapshots that are streamed concurrently. Each takes a mebibyte, makes its parts within the turns of the
+/// reads, and delays the freeing of space by compactions no more than one alone does. One address may have
+/// three quarters of them, so that slow clients at a few addresses do not keep out a backup.
+const SNAPSHOTS_AT_ONCE: u64 = 64;
 /// Snapshots that may wait: a cluster has few operators and backup programs.
 const SNAPSHOTS_WAITING_MAX: usize = 16;
 /// Large ranges that are found, or hold a window of 32 MiB. Three, so that one connection leaves some to

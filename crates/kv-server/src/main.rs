@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use heap_profile::SamplingAllocator;
 use mimalloc::MiMalloc;
 
 #[global_allocator]
-static ALLOCATOR: SamplingAllocator<MiMalloc> = SamplingAllocator::new(MiMalloc);
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     kv_server::run(std::env::args_os().skip(1), std::env::vars_os())

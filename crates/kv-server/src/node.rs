@@ -107,9 +107,6 @@ pub enum NodeError {
 /// Runs a member until a signal stops it.
 pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     process::descriptors::forbid_core_file();
-    if settings.enable_pprof {
-        heap_profile::start(heap_profile::BYTES_BETWEEN);
-    }
     let descriptors = Descriptors::claim(peer::CONNECTIONS_MAX)?;
     let secure = TlsOf { clients: settings.tls.client.is_some(), peers: settings.tls.peer.is_some() };
     let runtimes = Runtimes::build(secure).map_err(NodeError::Runtime)?;

@@ -382,6 +382,33 @@ async fn a_watch_with_a_bad_token_ends() {
     }
 }
 
+/// Each grant is an entry of the log.
+#[tokio::test]
+async fn a_lock_or_election_that_is_denied_grants_no_lease() {
+    use Method::*;
+    let guarded = guarded(1).await;
+    let client = guarded.cluster.members[0].client().await;
+    let leases = async || {
+        let listed = call(&client, LeaseLeases, guarded.token("root"), &[]).await.unwrap().unwrap();
+        LeaseLeasesResponse::decode(listed).unwrap().leases.len()
+    };
+    let leader = LeaderKey { name: bytes("bobs"), key: bytes("bobs/0"), ..Default::default() };
+    let calls = [
+        (Lock, LockRequest { name: bytes("b"), lease: 0 }.encode_to_vec()),
+        (ElectionCampaign, CampaignRequest { name: bytes("b"), ..Default::default() }.encode_to_vec()),
+        (ElectionProclaim, ProclaimRequest { leader: Some(leader), ..Default::default() }.encode_to_vec()),
+    ];
+    for who in ["n", "r", "w", "o"] {
+        for (method, message) in &calls {
+            let denied = call(&client, *method, guarded.token(who), message).await.unwrap_err();
+            assert!(denied.message().ends_with("permission denied"), "{who}: {method:?}: {denied}");
+            assert_eq!(leases().await, 0, "{who}: {method:?}");
+        }
+    }
+    call(&client, Lock, guarded.token("u"), &calls[0].1).await.unwrap();
+    assert_eq!(leases().await, 1);
+}
+
 async fn read(member: &Member, field: &'static str, token: &str, key: &str) -> Result<(), String> {
     let answer = member.kv().await.range(with_token(get(key), field, token)).await;
     answer.map(drop).map_err(|status| status.message().to_owned())
@@ -639,6 +666,9 @@ async fn watchers_whose_user_loses_a_permission_end_only_where_the_flag_says_so(
             call(&client, Method::KvPut, root, &put(key, value).encode_to_vec()).await.unwrap();
         };
         write("c/1", "1").await;
+        // The watchers begin after that write, at the other member too.
+        let other = members[1].client().await;
+        call(&other, Method::KvRange, root, &get("c/1").encode_to_vec()).await.unwrap();
         let mut of_u = watches(&members[1], guarded.token("u"), &[("b", "d"), ("c", ""), ("b", "c")]).await;
         let mut of_r = watches(&members[1], guarded.token("r"), &[("b", "d")]).await;
         let observe = LeaderRequest { name: bytes("c") };

@@ -8,6 +8,7 @@ use api::etcdserverpb::{
 };
 use client::Client;
 use sha2::{Digest, Sha256};
+use tonic::Streaming;
 
 const MESSAGE_BYTES: usize = 32 << 10;
 
@@ -104,20 +105,47 @@ async fn a_snapshot_has_etcds_messages_and_buckets() {
 async fn a_client_that_goes_away_ends_its_snapshot() {
     let cluster = Cluster::started(1);
     let client = cluster.members[0].endless_client().await;
-    let mut kv = client.kv();
-    for number in 0..40 {
-        let (key, value) = (format!("{number}").into(), vec![7; 1 << 20].into());
-        kv.put(PutRequest { key, value, ..PutRequest::default() }).await.expect("a put succeeds");
-    }
-    // More than may run at one time: each that is dropped gives its place to another one.
-    for _ in 0..5 {
-        let answer = client.maintenance().snapshot(SnapshotRequest {}).await;
-        let mut stream = answer.expect("a snapshot begins").into_inner();
-        let message = stream.message().await.expect("a snapshot goes on").expect("a message");
-        assert!(message.remaining_bytes > 40 << 20);
+    put_mebibytes(&client, 12).await;
+    // More than a connection may have at one time: each that is dropped gives its place to another one.
+    for _ in 0..40 {
+        let (message, _stream) = begun(&client).await;
+        assert!(message.remaining_bytes > 12 << 20);
     }
     let messages = snapshot(&client).await;
     let (_, blobs) = messages.split_last().expect("messages");
     let (_, whole) = blobs.split_last().expect("a file");
-    assert!(whole.len() > 40 * 32 && whole.iter().all(|message| message.blob.len() == MESSAGE_BYTES));
+    assert!(whole.len() > 12 * 32 && whole.iter().all(|message| message.blob.len() == MESSAGE_BYTES));
+}
+
+#[tokio::test]
+async fn a_backup_is_made_beside_slow_readers_of_snapshots() {
+    let cluster = Cluster::started(1);
+    let client = cluster.members[0].endless_client().await;
+    // More than a client buffers of a stream that it does not read.
+    put_mebibytes(&client, 12).await;
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        let other = cluster.members[0].endless_client().await;
+        unread.push((begun(&other).await, other));
+    }
+    let messages = snapshot(&client).await;
+    assert!(messages.len() > 12 * 32);
+    for ((_, stream), _) in &mut unread {
+        stream.message().await.expect("a snapshot goes on").expect("more of it");
+    }
+}
+
+async fn put_mebibytes(client: &Client, count: usize) {
+    for number in 0..count {
+        let (key, value) = (format!("{number}").into(), vec![7; 1 << 20].into());
+        client.kv().put(PutRequest { key, value, ..PutRequest::default() }).await.expect("a put succeeds");
+    }
+}
+
+/// The first message of a snapshot, and the rest.
+async fn begun(client: &Client) -> (SnapshotResponse, Streaming<SnapshotResponse>) {
+    let answer = client.maintenance().snapshot(SnapshotRequest {}).await;
+    let mut stream = answer.expect("a snapshot begins").into_inner();
+    let message = stream.message().await.expect("a snapshot goes on").expect("a message");
+    (message, stream)
 }

@@ -75,7 +75,7 @@ fn a_file_that_cannot_be_followed_ends_the_start() {
     std::fs::write(&large, "#".repeat((1 << 20) + 1)).unwrap();
     let large = large.display().to_string();
     for (path, wanted) in [
-        ("/dev/zero", "open /dev/zero: a configuration file has at most 1048576 bytes"),
+        ("/dev/zero", "open /dev/zero: not a regular file"),
         (large.as_str(), "a configuration file has at most 1048576 bytes"),
         ("/nonexistent", "open /nonexistent: no such file or directory"),
         (path.as_str(), "unexpected error setting up listen-peer-urls: URL scheme must be http, https"),

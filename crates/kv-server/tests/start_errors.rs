@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
 /// A start, and how it ends.
@@ -66,6 +67,7 @@ fn started_with(program: &Path, start: &str) -> (i32, String) {
         std::fs::create_dir_all(place.path().join(directory)).unwrap();
     }
     std::fs::write(place.path().join("file"), "not a certificate").unwrap();
+    mknodat(CWD, place.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let mut command = Command::new(program);
     let start = match start.strip_prefix("descriptors=").and_then(|rest| rest.split_once(' ')) {
         Some((limit, rest)) => {

@@ -11,6 +11,10 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+/// Longest file that is read as a whole: a configuration, a key or an identity has some kilobytes. What is
+/// larger is another file.
+pub const BYTES_MAX: u64 = 1 << 20;
+
 /// Makes a new file in place of one of that name.
 pub fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
@@ -36,11 +40,14 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// All bytes of a regular file.
+/// All bytes of a regular file of at most [`BYTES_MAX`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= BYTES_MAX {
+        true => Ok(bytes),
+        false => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {BYTES_MAX} bytes"))),
+    }
 }
 
 /// The absolute path without links and without `..`. What does not exist yet is taken for directories, which
@@ -91,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_locked_and_a_pipe_is_not_read() {
+    fn a_link_is_not_locked_and_neither_a_pipe_nor_a_long_file_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let [file, link, pipe] = ["file", "link", "pipe"].map(|name| directory.path().join(name));
         open_lock(&file).unwrap();
@@ -102,6 +109,10 @@ mod tests {
         assert_eq!(read(&file).unwrap(), b"");
         for refused in [&pipe, Path::new("/dev/null"), directory.path()] {
             read(refused).unwrap_err();
+        }
+        for (bytes, is_read) in [(BYTES_MAX, true), (BYTES_MAX + 1, false), (1 << 40, false)] {
+            File::options().write(true).open(&file).unwrap().set_len(bytes).unwrap();
+            assert_eq!(read(&file).is_ok(), is_read, "{bytes}");
         }
     }
 }

@@ -18,6 +18,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::der::{self, DerReader};
 use super::signing::{self, Digest, Method, Padding, Signer, Unusable, Verifier};
 use config::JwtOptions;
+use process::files;
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -67,7 +68,7 @@ pub struct Files {
 impl Files {
     pub fn read(options: &JwtOptions) -> Result<Files, KeyError> {
         let read = |file: &Path| {
-            std::fs::read(file).map_err(|error| KeyError::Unreadable { file: file.to_owned(), error })
+            files::read(file).map_err(|error| KeyError::Unreadable { file: file.to_owned(), error })
         };
         let given = |file: &Option<PathBuf>| file.as_deref().map(read).transpose();
         let (public, private) = (given(&options.public_key)?, given(&options.private_key)?);

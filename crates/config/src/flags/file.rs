@@ -5,8 +5,10 @@
 //! * A list is joined by commas. A missing value is none.
 //! * A number is nanoseconds where the flag is a length of time, as in etcd.
 
-use std::io::Read;
+use std::io::ErrorKind;
+use std::path::Path;
 
+use process::files;
 use serde_json::{Map, Value};
 use serde_saphyr::UserMessageFormatter;
 
@@ -77,26 +79,17 @@ const DISCOVERY_KEYS: [(&str, &str); 13] = [
     ("client.auth.password", "discovery-password"),
 ];
 
-/// All flags with long values take some kilobytes. What is larger is another file, or has no end, such as a
-/// device.
-const BYTES_MAX: u64 = 1 << 20;
-
-/// The text of a configuration file.
+/// The text of a configuration file, which is a regular file: a pipe would be waited for.
 pub fn read(path: &str) -> Result<String, FlagError> {
-    let mut text = String::new();
-    let opened = std::fs::File::open(path);
-    let read = opened.and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
-    let length = read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            FlagError::Refused(format!("open {path}: no such file or directory; correct --config-file"))
+    let refused = |reason: String| FlagError::Refused(format!("open {path}: {reason}"));
+    let bytes = files::read(Path::new(path)).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => refused("no such file or directory; correct --config-file".to_owned()),
+        ErrorKind::FileTooLarge => {
+            refused(format!("a configuration file has at most {} bytes", files::BYTES_MAX))
         }
-        _ => FlagError::Refused(format!("open {path}: {error}")),
+        _ => refused(error.to_string()),
     })?;
-    if length as u64 > BYTES_MAX {
-        let reason = format!("open {path}: a configuration file has at most {BYTES_MAX} bytes");
-        return Err(FlagError::Refused(reason));
-    }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| refused(error.utf8_error().to_string()))
 }
 
 /// Flags and their values, in the order of the file's keys; an error says what cannot be read.

@@ -1,7 +1,7 @@
 //! Maintenance.Snapshot: the store as etcd's database file, sent as it is made.
 //!
 //! ```text
-//!   pass ─▶ pin the history, plan (turn) ─▶ (turn ─▶ 1 MiB of the file ─▶ messages of 32 KiB) … ─▶ SHA-256
+//!   pass ─▶ pin the history, plan (turn) ─▶ (turn ─▶ 512 KiB of the file ─▶ messages of 32 KiB) … ─▶ SHA-256
 //! ```
 //!
 //! * A file is of one moment. Writes go on meanwhile. Compactions take effect, but free no space until the
@@ -32,8 +32,8 @@ use snapshot_file::{ExportError, SnapshotFile};
 
 /// Bytes of a message, as in etcd.
 const MESSAGE_BYTES: usize = 32 << 10;
-/// Bytes that are made in one turn, and the memory of a stream.
-const PART_BYTES: usize = 1 << 20;
+/// Bytes that are made in one turn. The memory of a stream is twice that.
+const PART_BYTES: usize = 512 << 10;
 /// The slowest client: 2 Mbit/s, after [`GRACE`], and what takes the whole file in [`WITHIN`]. No compaction
 /// frees space meanwhile.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;

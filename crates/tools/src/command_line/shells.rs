@@ -39,17 +39,26 @@ fn script(shell: Shell) -> Vec<u8> {
 mod tests {
     use std::process::Command;
 
-    use clap::ValueEnum;
+    use clap::Parser;
 
+    use super::super::tree::SHELLS;
     use super::*;
 
     #[test]
     fn every_shell_completes_flags_and_commands() {
-        for shell in Shell::value_variants() {
-            let script = String::from_utf8(script(*shell)).unwrap();
+        for shell in SHELLS {
+            let script = String::from_utf8(script(shell.parse().unwrap())).unwrap();
             for word in ["listen-metrics-urls", "check-config", "endpoints", "replace", "until-caught-up"] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
+        }
+    }
+
+    #[test]
+    fn other_shells_are_refused_with_those_there_are() {
+        for shell in ["elvish", "powershell"] {
+            let refused = CompletionArguments::try_parse_from(["completion", shell]).unwrap_err().to_string();
+            assert!(refused.contains("[possible values: bash, zsh, fish]"), "{refused}");
         }
     }
 

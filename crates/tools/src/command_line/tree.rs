@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
@@ -59,7 +60,7 @@ pub fn tree() -> Command {
 }
 
 /// The flags that most starts need, in this order.
-const FIRST: [&str; 10] = [
+const FIRST: [&str; 9] = [
     "name",
     "data-dir",
     "listen-client-urls",
@@ -69,7 +70,6 @@ const FIRST: [&str; 10] = [
     "initial-cluster",
     "initial-cluster-state",
     "config-file",
-    "local-cluster",
 ];
 
 const EXAMPLES: &str = "\
@@ -117,6 +117,9 @@ fn helpful(is_all: bool) -> Command {
 pub const COMPLETION: &str = "completion";
 pub const MAN: &str = "man";
 
+/// Shells whose scripts are tried and packaged.
+pub const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
 const COMPLETION_MORE: &str = "\
 Examples:
   bash, for now or for good:
@@ -137,6 +140,7 @@ Examples:
 #[command(name = "kv-server completion", about = "Prints a completion script for a shell.")]
 #[command(after_long_help = COMPLETION_MORE)]
 pub struct CompletionArguments {
+    #[arg(value_parser = PossibleValuesParser::new(SHELLS).try_map(|name| name.parse::<Shell>()))]
     pub shell: Shell,
 }
 

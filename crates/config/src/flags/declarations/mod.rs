@@ -238,7 +238,7 @@ pub struct LogFlags {
     /// Time after which the apply of a log entry is logged as slow.
     #[arg(long, default_value = "100ms", value_parser = duration)]
     pub warning_apply_duration: Duration,
-    /// Serve CPU and heap profiles under /debug/pprof/ on client URLs.
+    /// Serve CPU profiles under /debug/pprof/ on client URLs.
     #[arg(long, help_heading = "Metrics and traces")]
     #[arg(value_parser = switch, default_value = "false", action = Set)]
     pub enable_pprof: bool,

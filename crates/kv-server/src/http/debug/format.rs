@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use heap_profile::Function as Named;
 use pprof::{Report, Symbol};
 use prost::Message;
 
@@ -30,9 +29,6 @@ struct Profile {
     period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
     period: i64,
-    /// A place in the table of strings.
-    #[prost(int64, tag = "14")]
-    default_sample_type: i64,
 }
 
 /// Both are places in the table of strings.
@@ -107,10 +103,7 @@ pub(super) fn of_cpu(
     for (frames, count) in &report.data {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         let label = Label { key: thread, text: tables.text(&frames.thread_name) };
-        let location_id = sampled(&frames.frames)
-            .iter()
-            .map(|frame| tables.location(&frame.iter().map(named).collect::<Vec<_>>()))
-            .collect();
+        let location_id = sampled(&frames.frames).iter().map(|frame| tables.location(frame)).collect();
         samples.push(ProfileSample { location_id, value: vec![count, count * period], label: vec![label] });
     }
     compressed(Profile {
@@ -123,60 +116,6 @@ pub(super) fn of_cpu(
         duration_nanos: nanos(length),
         period_type: Some(time),
         period,
-        default_sample_type: 0,
-    })
-}
-
-/// What a heap profile shows if its reader does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ShownProfile {
-    InUse,
-    Allocated,
-}
-
-/// The profile of the heap, with the samples that Go's has. `functions` finds those at an address.
-pub(super) fn of_heap(
-    heap: &heap_profile::Profile,
-    functions: impl Fn(usize) -> Vec<Named>,
-    shown: ShownProfile,
-    now: SystemTime,
-) -> io::Result<Vec<u8>> {
-    let mut tables = Tables::default();
-    let sample_type = ["alloc", "inuse"].map(|which| {
-        [("objects", "count"), ("space", "bytes")]
-            .map(|(what, unit)| tables.kind(&format!("{which}_{what}"), unit))
-    });
-    let default_sample_type = tables.text(match shown {
-        ShownProfile::InUse => "inuse_space",
-        ShownProfile::Allocated => "alloc_space",
-    });
-    let mut known: HashMap<usize, Vec<Named>> = HashMap::new();
-    let mut samples = Vec::new();
-    for sample in &heap.samples {
-        for address in &sample.stack {
-            known.entry(*address).or_insert_with(|| functions(*address));
-        }
-        let stack = heap_profile::from_caller(&sample.stack, |address| known[address].as_slice());
-        let values =
-            [sample.allocated_objects, sample.allocated_bytes, sample.in_use_objects, sample.in_use_bytes];
-        samples.push(ProfileSample {
-            location_id: stack.iter().map(|address| tables.location(&known[address])).collect(),
-            value: values.map(|value| i64::try_from(value).unwrap_or(i64::MAX)).to_vec(),
-            label: Vec::new(),
-        });
-    }
-    let period_type = Some(tables.kind("space", "bytes"));
-    compressed(Profile {
-        sample_type: sample_type.concat(),
-        sample: samples,
-        location: tables.locations,
-        function: tables.functions,
-        string_table: tables.strings,
-        time_nanos: nanos(now.duration_since(UNIX_EPOCH).unwrap_or_default()),
-        duration_nanos: 0,
-        period_type,
-        period: i64::try_from(heap.bytes_between).unwrap_or(i64::MAX),
-        default_sample_type,
     })
 }
 
@@ -188,15 +127,6 @@ fn compressed(profile: Profile) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(&profile.encode_to_vec())?;
     encoder.finish()
-}
-
-fn named(symbol: &Symbol) -> Named {
-    Named {
-        name: symbol.name(),
-        system_name: symbol.sys_name().into_owned(),
-        file: symbol.filename().into_owned(),
-        line: symbol.lineno(),
-    }
 }
 
 /// A stack without the frames of the sampling itself, which are the innermost.
@@ -245,21 +175,23 @@ impl Tables {
         ValueType { kind: self.text(kind), unit: self.text(unit) }
     }
 
-    fn function(&mut self, function: &Named) -> u64 {
-        let (name, filename) = (self.text(&function.name), self.text(&function.file));
+    fn function(&mut self, symbol: &Symbol) -> u64 {
+        let (name, filename) = (self.text(&symbol.name()), self.text(&symbol.filename()));
         let next = self.functions.len() as u64 + 1;
         let id = *self.function_ids.entry((name, filename)).or_insert(next);
         if id == next {
-            let system_name = self.text(&function.system_name);
+            let system_name = self.text(&symbol.sys_name());
             self.functions.push(Function { id, name, system_name, filename });
         }
         id
     }
 
     /// One frame: the functions that were inlined into each other, the innermost first.
-    fn location(&mut self, functions: &[Named]) -> u64 {
-        let lines: Vec<(u64, i64)> =
-            functions.iter().map(|function| (self.function(function), i64::from(function.line))).collect();
+    fn location(&mut self, functions: &[Symbol]) -> u64 {
+        let lines: Vec<(u64, i64)> = functions
+            .iter()
+            .map(|function| (self.function(function), i64::from(function.lineno())))
+            .collect();
         let next = self.locations.len() as u64 + 1;
         let id = *self.location_ids.entry(lines.clone()).or_insert(next);
         if id == next {
@@ -292,44 +224,6 @@ mod tests {
         let mut plain = Vec::new();
         GzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
         Profile::decode(&plain[..]).unwrap()
-    }
-
-    #[test]
-    fn a_heap_profile_has_the_samples_of_gos_and_no_frame_of_its_own() {
-        let sample = heap_profile::StackSample {
-            stack: vec![1, 2, 3, 2],
-            allocated_objects: 9,
-            allocated_bytes: 900,
-            in_use_objects: 4,
-            in_use_bytes: 400,
-        };
-        let heap = heap_profile::Profile { samples: vec![sample], bytes_between: 512, missing: 0 };
-        let functions = |address: usize| {
-            let name = ["", "heap_profile::sample", "inner", "outer"][address].to_owned();
-            let system_name = name.clone();
-            vec![Named { name, system_name, file: "a.rs".to_owned(), line: address as u32 }]
-        };
-        let profile = decoded(&of_heap(&heap, functions, ShownProfile::InUse, UNIX_EPOCH).unwrap());
-        let text = |place: i64| profile.string_table[place as usize].as_str();
-        let kinds: Vec<(&str, &str)> =
-            profile.sample_type.iter().map(|kind| (text(kind.kind), text(kind.unit))).collect();
-        let wanted = [
-            ("alloc_objects", "count"),
-            ("alloc_space", "bytes"),
-            ("inuse_objects", "count"),
-            ("inuse_space", "bytes"),
-        ];
-        assert_eq!(kinds, wanted);
-        assert_eq!((text(profile.default_sample_type), profile.period), ("inuse_space", 512));
-        let sample = &profile.sample[0];
-        assert_eq!(sample.value, [9, 900, 4, 400]);
-        let names: Vec<&str> = sample
-            .location_id
-            .iter()
-            .map(|id| profile.location[*id as usize - 1].line[0].function_id)
-            .map(|id| text(profile.function[id as usize - 1].name))
-            .collect();
-        assert_eq!(names, ["inner", "outer", "inner"]);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! fault in it.
 
 mod format; // a profile in pprof's format
-mod heap; // heap profiles
 mod profile; // CPU profiles
 mod vars; // /debug/vars
 
@@ -15,15 +14,12 @@ use axum::routing::any;
 use http::StatusCode;
 use tokio::sync::Semaphore;
 
-use self::format::ShownProfile;
 use super::handler::{Http, plain, response};
 
 /// What a member shows by `/debug/pprof/`.
 const INDEX: &str = "/debug/pprof/\n\n\
     cmdline              the command line\n\
-    profile?seconds=30   a CPU profile in pprof's format: go tool pprof URL\n\
-    heap                 what is in use, and which code allocated it\n\
-    allocs               the same, of all that was allocated since the start\n";
+    profile?seconds=30   a CPU profile in pprof's format: go tool pprof URL\n";
 const NO_GO: &str = "this server has no such profile: it is not written in Go";
 
 /// Paths below `/debug/`.
@@ -34,16 +30,9 @@ pub(super) fn routes(enable_pprof: bool) -> Router<Http> {
     }
     let one_at_a_time = Arc::new(Semaphore::new(1));
     let profile = move |request: Request| profile::answer(Arc::clone(&one_at_a_time), request);
-    let one_of_the_heap = Arc::new(Semaphore::new(1));
-    let heap = move |shown| {
-        let one_at_a_time = Arc::clone(&one_of_the_heap);
-        any(move || heap::answer(Arc::clone(&one_at_a_time), shown))
-    };
     vars.route("/debug/pprof/", any(|| async { text(INDEX) }))
         .route("/debug/pprof/cmdline", any(|| async { text(&vars::command_line().join("\0")) }))
         .route("/debug/pprof/profile", any(profile))
-        .route("/debug/pprof/heap", heap(ShownProfile::InUse))
-        .route("/debug/pprof/allocs", heap(ShownProfile::Allocated))
         .route("/debug/pprof/{profile}", any(|| async { plain(StatusCode::NOT_IMPLEMENTED, NO_GO) }))
 }
 

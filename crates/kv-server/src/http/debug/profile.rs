@@ -41,7 +41,7 @@ pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, request: Request) -> R
     };
     tracing::info!(seconds, "taking a CPU profile");
     match take(Duration::from_secs(seconds)).await {
-        Ok(profile) => answered(profile, "profile"),
+        Ok(profile) => as_file(profile),
         Err(error) => {
             let reason = format!("Could not enable CPU profiling: {error}");
             plain(StatusCode::INTERNAL_SERVER_ERROR, &reason)
@@ -78,19 +78,17 @@ fn start() -> Result<ProfilerGuard<'static>, String> {
 
 fn finish(guard: &ProfilerGuard<'_>, began: SystemTime, length: Duration) -> Result<Vec<u8>, String> {
     let report = guard.report().build();
-    heap_profile::forget_symbols();
+    backtrace::clear_symbol_cache();
     let report = report.map_err(|error| error.to_string())?;
     format::of_cpu(&report, FREQUENCY, began, length).map_err(|error| error.to_string())
 }
 
-/// A profile as a file of this name.
-pub(super) fn answered(profile: Vec<u8>, name: &str) -> Response {
+fn as_file(profile: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(profile));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
-        headers.insert(CONTENT_DISPOSITION, disposition);
-    }
+    let disposition = HeaderValue::from_static("attachment; filename=\"profile\"");
+    headers.insert(CONTENT_DISPOSITION, disposition);
     response
 }
 

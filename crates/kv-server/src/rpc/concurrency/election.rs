@@ -40,6 +40,14 @@ impl Election {
     }
 }
 
+fn put_unless_there(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
+    TxnRequest {
+        compare: vec![keys::created_at(key, 0)],
+        success: vec![keys::op(Op::RequestPut(keys::put(key, value, lease)))],
+        failure: vec![keys::op(Op::RequestRange(keys::get(key)))],
+    }
+}
+
 /// Puts the caller's key, and waits until it leads. A key that the lease has already gets the new value.
 async fn campaign(
     inner: Inner,
@@ -49,21 +57,16 @@ async fn campaign(
     let CampaignRequest { mut name, lease, value } = request;
     // A slice of the whole message, which may be long: the call waits without it.
     name = Bytes::copy_from_slice(&name);
-    let lease = inner.lease(lease).await?;
     let prefix = Prefix::of(&name);
+    let put = |lease| put_unless_there(&prefix.key(lease), value.clone(), lease);
+    let (lease, txn) = inner.lease(lease, put).await?;
     let key = prefix.key(lease);
-    let response = inner
-        .txn(TxnRequest {
-            compare: vec![keys::created_at(&key, 0)],
-            success: vec![keys::op(Op::RequestPut(keys::put(&key, value.clone(), lease)))],
-            failure: vec![keys::op(Op::RequestRange(keys::get(&key)))],
-        })
-        .await?;
+    let response = inner.txn(txn).await?;
     let created = created(&response);
     let has_other_value = !response.succeeded && found(&response, 0).is_some_and(|kv| kv.value != value);
     let leader = LeaderKey { name, key: key.clone(), rev: created, lease };
     let proclaimed = match has_other_value {
-        true => proclaim(&inner, &leader, lease, value.clone()).await.map(drop),
+        true => proclaim(&inner, replace(&leader, lease, value.clone())).await.map(drop),
         false => Ok(()),
     };
     drop(value);
@@ -86,18 +89,17 @@ async fn campaign(
 }
 
 /// Replaces the value of the key while it is the one that was created at the leader's revision.
-async fn proclaim(
-    inner: &Inner,
-    leader: &LeaderKey,
-    lease: i64,
-    value: Bytes,
-) -> Result<TxnResponse, Status> {
-    let request = TxnRequest {
+fn replace(leader: &LeaderKey, lease: i64, value: Bytes) -> TxnRequest {
+    TxnRequest {
         compare: vec![keys::created_at(&leader.key, leader.rev)],
         success: vec![keys::op(Op::RequestPut(keys::put(&leader.key, value, lease)))],
         failure: Vec::new(),
-    };
-    let response = inner.txn(request).await?;
+    }
+}
+
+/// Executes a transaction of [`replace`].
+async fn proclaim(inner: &Inner, replace: TxnRequest) -> Result<TxnResponse, Status> {
+    let response = inner.txn(replace).await?;
     if response.succeeded { Ok(response) } else { Err(grpc_errors::not_elected()) }
 }
 
@@ -119,8 +121,8 @@ impl ElectionMethods for Election {
     async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Reply<ProclaimResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let leader = request.leader.ok_or_else(grpc_errors::leader_missing)?;
-        let lease = inner.lease(leader.lease).await?;
-        let response = proclaim(&inner, &leader, lease, request.value).await?;
+        let (_, txn) = inner.lease(leader.lease, |lease| replace(&leader, lease, request.value)).await?;
+        let response = proclaim(&inner, txn).await?;
         Ok(Reply::new(ProclaimResponse { header: response.header }))
     }
 

@@ -80,17 +80,24 @@ impl Inner {
         caller.check_named().map_err(grpc_errors::refused).map_err(grpc_errors::passed_on)
     }
 
-    /// The lease that was named, or a new one where none was.
-    pub async fn lease(&self, named: i64) -> Result<i64, Status> {
+    /// The lease that was named, or a new one where none was, and the transaction that uses it. A caller who
+    /// may not execute the transaction is granted no lease: each grant is an entry of the log.
+    pub async fn lease(
+        &self,
+        named: i64,
+        txn: impl FnOnce(i64) -> TxnRequest,
+    ) -> Result<(i64, TxnRequest), Status> {
         if named != 0 {
-            return Ok(named);
+            return Ok((named, txn(named)));
         }
         // Where the method is called by its name, its caller is checked before.
         self.check_named().await?;
-        let request = LeaseGrantRequest { ttl: LEASE_TTL, id: 0 };
-        let granted =
-            lease::grant(&self.member, &self.asker, request).await.map_err(grpc_errors::passed_on)?;
-        Ok(granted.id)
+        let id = rand::random_range(1..=i64::MAX);
+        let txn = txn(id);
+        kv::check_txn(&self.member, &self.asker, &txn).await.map_err(grpc_errors::passed_on)?;
+        let request = LeaseGrantRequest { ttl: LEASE_TTL, id };
+        lease::grant(&self.member, &self.asker, request).await.map_err(grpc_errors::passed_on)?;
+        Ok((id, txn))
     }
 }
 

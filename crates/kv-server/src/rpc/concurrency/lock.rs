@@ -33,6 +33,17 @@ impl Lock {
     }
 }
 
+/// Puts the lease's key unless it is there, and finds the owner.
+fn put_and_find_owner(prefix: &Prefix, lease: i64) -> TxnRequest {
+    let key = prefix.key(lease);
+    let owner = keys::op(Op::RequestRange(prefix.first_created()));
+    TxnRequest {
+        compare: vec![keys::created_at(&key, 0)],
+        success: vec![keys::op(Op::RequestPut(keys::put(&key, Bytes::new(), lease))), owner.clone()],
+        failure: vec![keys::op(Op::RequestRange(keys::get(&key))), owner],
+    }
+}
+
 /// Takes the lock, or waits for it. A lease that owns the lock gets it again at once.
 async fn lock(
     inner: Inner,
@@ -40,16 +51,9 @@ async fn lock(
     prefix: Prefix,
     lease: i64,
 ) -> Result<LockResponse, Status> {
-    let lease = inner.lease(lease).await?;
+    let (lease, txn) = inner.lease(lease, |lease| put_and_find_owner(&prefix, lease)).await?;
     let key = prefix.key(lease);
-    let owner = keys::op(Op::RequestRange(prefix.first_created()));
-    let response = inner
-        .txn(TxnRequest {
-            compare: vec![keys::created_at(&key, 0)],
-            success: vec![keys::op(Op::RequestPut(keys::put(&key, Bytes::new(), lease))), owner.clone()],
-            failure: vec![keys::op(Op::RequestRange(keys::get(&key))), owner],
-        })
-        .await?;
+    let response = inner.txn(txn).await?;
     let created = created(&response);
     let owns = found(&response, 1).is_none_or(|owner| owner.create_revision == created);
     // It has the value of the owner, which may be long.

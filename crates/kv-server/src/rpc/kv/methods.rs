@@ -105,6 +105,11 @@ pub async fn delete_range(
     }
 }
 
+/// Rejects a transaction whose keys the caller may not use, before anything is proposed.
+pub async fn check_txn(member: &Member, asker: &Asker, request: &TxnRequest) -> Result<(), Status> {
+    permitted(member, asker, Ok(()), |visit| needs_of_txn(request, visit)).await.map(drop)
+}
+
 /// As [`valid_txn`], of one that is not validated yet.
 pub async fn txn(
     member: &Arc<Member>,

@@ -8,6 +8,6 @@ mod now; // ranges that wait for nothing
 
 pub(super) use large::LargeAnswer;
 pub(super) use methods::{
-    Kv, RangedRequest, check_quota, delete_range, put, range, range_or_large, txn, valid_txn,
+    Kv, RangedRequest, check_quota, check_txn, delete_range, put, range, range_or_large, txn, valid_txn,
 };
 pub(super) use now::range as range_now;

@@ -13,8 +13,10 @@ pub mod verify; // guarantees
 pub mod ycsb; // YCSB
 
 use crate::client::endpoint::Endpoint;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use coordination::{
     LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
 };
@@ -27,6 +29,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use verify::{ProxyFlags, VerifyFlags};
 use ycsb::YcsbFlags;
+
+/// Shells that `completion` writes scripts for.
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 /// Measures any etcd-compatible server with puts, ranges, transactions, watchers and leases, as etcd's own
 /// `benchmark` does.
@@ -283,7 +288,10 @@ pub enum Command {
     Agent(AgentFlags),
     /// Print a completion script for a shell
     #[command(after_help = help::COMPLETION)]
-    Completion { shell: clap_complete::Shell },
+    Completion {
+        #[arg(value_parser = PossibleValuesParser::new(SHELLS).try_map(|name| name.parse::<Shell>()))]
+        shell: Shell,
+    },
 }
 
 impl Command {

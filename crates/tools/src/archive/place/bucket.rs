@@ -4,7 +4,7 @@
 //! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no
 //! segment of one replaces one of the other.
 //!
-//! The time of each try is limited, and what fails for a reason that may pass is tried again
+//! The time and bytes of each try are limited, and what fails for a reason that may pass is tried again
 //! ([`super::tries`]): patiently where all would have to begin anew. What has never answered may be a
 //! mistyped endpoint, and is tried briefly.
 
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, TryFutureExt, TryStreamExt, stream};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
-use object_store::{ClientConfigKey, Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode};
 use tokio::runtime::Handle;
 
-use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use super::error::{PlaceError, bytes_max};
 use super::tries::Tries;
 use crate::live_import::say;
 use process::files;
@@ -33,6 +33,10 @@ pub const SCHEME: &str = "s3://";
 const PART_BYTES: usize = 8 << 20;
 /// Parts that are under way at once.
 const PARTS_MAX: usize = 2;
+/// Longest time of one list: 16 million names at four pages of 1,000 a second.
+const LIST_WITHIN: Duration = Duration::from_secs(3600);
+/// No name that an archiver makes is longer.
+const NAME_BYTES_MAX: usize = 64;
 /// The end of the program waits so long at most.
 const ABORT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -150,12 +154,15 @@ impl Bucket {
 
     pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
         let path = self.path(directory);
-        let listed = self.store().list(Some(&path)).map_ok(|object| object.location);
-        let found: Vec<Path> =
-            self.runtime.block_on(listed.try_collect()).map_err(failed("list", directory))?;
+        let name =
+            |path: Path| path.filename().map(str::to_owned).filter(|name| name.len() <= NAME_BYTES_MAX);
+        let listed = self.store().list(Some(&path));
+        let names = listed.try_filter_map(|object| std::future::ready(Ok(name(object.location))));
+        let listing = async { tokio::time::timeout(LIST_WITHIN, names.try_collect()).await };
+        let listed = self.runtime.block_on(listing);
+        let listed = listed.unwrap_or_else(|late| Err(Error::Generic { store: "S3", source: late.into() }));
+        let mut names: Vec<String> = listed.map_err(failed("list", directory))?;
         self.has_answered.store(true, Relaxed);
-        let mut names: Vec<String> =
-            found.iter().filter_map(|path| path.filename().map(str::to_owned)).collect();
         names.sort_unstable();
         Ok(names)
     }
@@ -169,11 +176,11 @@ impl Bucket {
             found => found.map_err(failed("read", name))?,
         };
         let bytes = found.meta.size;
-        if bytes > OBJECT_BYTES_MAX {
+        if bytes > bytes_max(name) {
             return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
         }
         let read = self.runtime.block_on(found.bytes()).map_err(failed("read", name))?;
-        Ok(Some(read.to_vec()))
+        Ok(Some(read.into()))
     }
 
     /// Writes the object to a new file, part by part: each may be tried again.
@@ -182,6 +189,12 @@ impl Bucket {
         let mut file = files::create(to).map_err(io_error)?;
         let path = self.path(name);
         let bytes = self.runtime.block_on(self.store().head(&path)).map_err(failed("read", name))?.size;
+        let disk = rustix::fs::fstatvfs(&file).map_err(|errno| io_error(errno.into()))?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if bytes > free {
+            let reason = format!("the object has {bytes} bytes, {free} are free");
+            return Err(io_error(io::Error::new(io::ErrorKind::StorageFull, reason)));
+        }
         for from in (0..bytes).step_by(PART_BYTES) {
             let range = from..bytes.min(from + PART_BYTES as u64);
             let part =
@@ -198,10 +211,7 @@ impl Bucket {
 }
 
 fn connect(builder: AmazonS3Builder, tries: Tries) -> Result<AmazonS3, Error> {
-    // One limit for all requests would be too long for a small one, or too short for a large one.
-    let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-    let builder = builder.with_config(timeout, "1 day").with_retry(tries.retry_config());
-    builder.with_http_connector(tries).build()
+    builder.with_retry(tries.retry_config()).with_http_connector(tries).build()
 }
 
 /// Sends all parts of a file, and completes the upload.
@@ -249,6 +259,7 @@ mod tests {
     use axum::body::{Body, to_bytes};
     use axum::extract::Request;
     use axum::http::Response;
+    use futures_util::StreamExt;
     use object_store::memory::InMemory;
     use tokio::runtime::Runtime;
     use tokio::sync::mpsc;
@@ -423,6 +434,110 @@ mod tests {
         bucket.fetch("base/1", &fetched).unwrap();
         assert_eq!(std::fs::read(&fetched).unwrap(), b"whole");
         bucket.adopt(&draft, "base/2", std::future::pending()).unwrap();
+    }
+
+    /// A body that is endless, in pieces of this length, each after a pause.
+    fn endless(piece_bytes: usize, pause: Duration) -> Body {
+        Body::from_stream(stream::repeat(Bytes::from(vec![b' '; piece_bytes])).then(
+            move |piece| async move {
+                tokio::time::sleep(pause).await;
+                Ok::<_, io::Error>(piece)
+            },
+        ))
+    }
+
+    /// A page of a list that goes on, without a name.
+    fn page(next: usize) -> Body {
+        let next = format!("<NextContinuationToken>{next}</NextContinuationToken>");
+        format!("<L><IsTruncated>true</IsTruncated>{next}</L>").into()
+    }
+
+    #[test]
+    fn a_list_without_end_is_an_error() {
+        let runtime = Runtime::new().unwrap();
+        let pause = Duration::from_millis(20);
+        type MakeBody = fn(usize, Duration) -> Body;
+        let cases: [(&str, MakeBody); 4] = [
+            ("does not advance", |_, _| page(7)),
+            ("more than 64 pages", |count, _| page(count)),
+            ("longer than 16777216 bytes", |_, _| endless(1 << 16, Duration::ZERO)),
+            ("less than 32 KiB/s", |_, pause| endless(1, pause)),
+        ];
+        for (wanted, body) in cases {
+            let count = Arc::new(Mutex::new(0));
+            let router = Router::new().fallback(async move || {
+                *count.lock().unwrap() += 1;
+                Response::new(body(*count.lock().unwrap(), pause))
+            });
+            let error = causes(&stub(&runtime, router).list("base").unwrap_err());
+            assert!(error.contains(wanted), "{wanted}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_list_continues_where_a_page_failed() {
+        let runtime = Runtime::new().unwrap();
+        let last = "<L><IsTruncated>false</IsTruncated><Contents><Key>base/1</Key><Size>1</Size>\
+                    <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></L>";
+        let count = Arc::new(Mutex::new(0));
+        let router = Router::new().fallback(async move || {
+            *count.lock().unwrap() += 1;
+            match *count.lock().unwrap() {
+                2 => Response::builder().status(503).body(Body::empty()).unwrap(),
+                count if count < 10 => Response::new(page(count)),
+                _ => Response::new(Body::from(last)),
+            }
+        });
+        assert_eq!(stub(&runtime, router).list("base").unwrap(), ["1"]);
+    }
+
+    #[test]
+    fn an_error_without_end_is_not_read() {
+        let runtime = Runtime::new().unwrap();
+        let router = Router::new().fallback(async || {
+            let response = Response::builder().status(403);
+            response.body(endless(1 << 16, Duration::ZERO)).unwrap()
+        });
+        let error = causes(&stub(&runtime, router).get("log/1").unwrap_err());
+        assert!(error.contains("longer than 16777216 bytes"), "{error}");
+    }
+
+    #[test]
+    fn an_object_that_is_longer_than_it_may_be_is_not_read() {
+        let (runtime, directory) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let answer = async |request: Request| {
+            let bytes = match request.uri().path() {
+                "/b/head.json" => 65 << 10,
+                "/b/log/1" => (2 << 30) + 1,
+                _ => 1_u64 << 62,
+            };
+            let response = Response::builder().header("ETag", "e").header("Content-Length", bytes);
+            let response = response.header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT");
+            let is_head = request.method() == "HEAD";
+            response.body(if is_head { Body::empty() } else { endless(1, Duration::MAX) }).unwrap()
+        };
+        let bucket = stub(&runtime, Router::new().fallback(answer));
+        for name in ["head.json", "log/1"] {
+            let refused = bucket.get(name).unwrap_err();
+            assert!(matches!(refused, PlaceError::TooLarge { .. }), "{name}: {refused}");
+        }
+        let refused = causes(&bucket.fetch("base/1", &directory.path().join("fetched")).unwrap_err());
+        assert!(refused.contains("the object has 4611686018427387904 bytes"), "{refused}");
+    }
+
+    #[test]
+    fn a_redirect_is_an_error_that_names_the_target() {
+        let runtime = Runtime::new().unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}/stolen", other.local_addr().unwrap());
+        let location = target.clone();
+        let router = Router::new().fallback(async move || {
+            Response::builder().status(307).header("Location", location).body(Body::empty()).unwrap()
+        });
+        let error = causes(&stub(&runtime, router).list("base").unwrap_err());
+        assert!(error.contains(&target), "{error}");
+        other.set_nonblocking(true).unwrap();
+        assert!(other.accept().is_err(), "the target was contacted");
     }
 
     #[test]

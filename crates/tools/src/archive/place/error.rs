@@ -3,8 +3,17 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Of an object that is read as a whole: `--segment-bytes` and a revision at most.
+use super::super::inventory::{HEAD, IDENTITY};
+
+/// Longest object that is read as a whole: `--segment-bytes` and a revision at most.
 pub const OBJECT_BYTES_MAX: u64 = 2 << 30;
+/// Longest object of JSON: a few numbers.
+const DOCUMENT_BYTES_MAX: u64 = 64 << 10;
+
+/// Longest object of this name.
+pub fn bytes_max(name: &str) -> u64 {
+    if [IDENTITY, HEAD].contains(&name) { DOCUMENT_BYTES_MAX } else { OBJECT_BYTES_MAX }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {

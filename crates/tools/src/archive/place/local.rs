@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::super::inventory::{BASES, HEAD, IDENTITY, SEGMENTS};
-use super::error::{OBJECT_BYTES_MAX, PlaceError};
+use super::error::{PlaceError, bytes_max};
 use process::files;
 
 /// Of files that are being written.
@@ -146,7 +146,7 @@ impl Local {
             opened => opened.map_err(failed("open", &path))?,
         };
         let bytes = file.metadata().map_err(failed("look at", &path))?.len();
-        if bytes > OBJECT_BYTES_MAX {
+        if bytes > bytes_max(name) {
             return Err(PlaceError::TooLarge { name: name.to_owned(), bytes });
         }
         let mut read = Vec::new();

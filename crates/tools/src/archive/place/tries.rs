@@ -1,26 +1,41 @@
-//! How long a bucket is given for an answer, and how often it is asked.
+//! Limits on the requests to a bucket, and how often a failed one is retried.
+//!
+//! * Each try is limited in time: until the head of the response, and by a minimum pace for its body.
+//! * Each response is limited in bytes, by what was requested. A list is limited in pages.
+//! * Redirects are errors: a signed request is not valid anywhere else, and an endpoint must not choose which
+//!   host is contacted.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream;
-use http::Method;
+use http::header::{CONTENT_LENGTH, LOCATION, RANGE};
+use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, StreamBody};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
-    HttpService, ReqwestConnector,
+    HttpService,
 };
-use object_store::{BackoffConfig, ClientOptions, Error, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, Error, RetryConfig};
+use reqwest::{Proxy, redirect};
 
 use crate::live_import::say;
 use process::log::causes;
 
-/// Without a byte of an answer.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Longest time without a byte of the response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// Of a request in addition, over the slowest line that is served, which it shares with another one. A part
-/// of an upload gets less than [`Tries::PATIENT`] has, so that a second try is made.
+/// Slowest pace of the body of a request or response, after a grace: the slowest line that is served, which
+/// two parts of an upload share. A part of an upload gets less time than [`Tries::PATIENT`] has, so that a
+/// second try is made.
 const BYTES_PER_SECOND_MIN: u64 = 32 << 10;
+/// Longest response that is no object. A page of a list has 1,000 names of at most 1 KiB, escaped.
+const PAGE_BYTES_MAX: u64 = 16 << 20;
+/// Pages of one list: 16 million objects, which a segment every 5 s makes in 2.6 years.
+const PAGES_MAX: u32 = if cfg!(test) { 64 } else { 16 << 10 };
+/// In the query for a page after the first.
+const CONTINUED: &str = "continuation-token=";
 /// To put the parts of an upload together takes so many times longer.
 const COMPLETE_FACTOR: u32 = 10;
 const SAY_EVERY: Duration = Duration::from_secs(30);
@@ -68,6 +83,11 @@ impl Tries {
         RetryConfig { backoff, max_retries: self.tries_max, retry_timeout: self.begin_within }
     }
 
+    /// Time after which the pace of a response's body counts.
+    fn pace_after(self) -> Duration {
+        self.answer_within * 2 / 3
+    }
+
     /// Time until the head of the answer.
     fn limit(self, request: &HttpRequest) -> Duration {
         let is_of_upload = request.uri().query().is_some_and(|query| query.contains("uploadId="));
@@ -75,15 +95,50 @@ impl Tries {
             return self.answer_within * COMPLETE_FACTOR;
         }
         let bytes = request.body().content_length() as u64;
-        self.answer_within + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
+        self.answer_within + transfer_time(bytes)
+    }
+}
+
+/// Longest time that a body of this length may take.
+fn transfer_time(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
+}
+
+/// Longest body of a successful response to a request. A whole object has the length of its head, which its
+/// reader checks.
+fn response_bytes_max(request: &HttpRequest) -> u64 {
+    let range = request.headers().get(RANGE).and_then(|range| range.to_str().ok());
+    let ends = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+    match ends.and_then(|(from, to)| Some((from.parse::<u64>().ok()?, to.parse::<u64>().ok()?))) {
+        Some((from, to)) => to.saturating_sub(from).saturating_add(1).max(PAGE_BYTES_MAX),
+        None if request.method() == Method::GET && request.uri().query().is_none() => u64::MAX,
+        None => PAGE_BYTES_MAX,
     }
 }
 
 impl HttpConnector for Tries {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient, Error> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(LimitedClient { tries: *self, client, said: Mutex::default() }))
+        let client =
+            connect(options).map_err(|error| Error::Generic { store: "S3", source: error.into() })?;
+        let client = HttpClient::new(client);
+        let limited = LimitedClient { tries: *self, client, said: Mutex::default(), list: Mutex::default() };
+        Ok(HttpClient::new(limited))
     }
+}
+
+/// The client that object_store would make of these options, but for redirects and its limit on time.
+fn connect(options: &ClientOptions) -> reqwest::Result<reqwest::Client> {
+    let is_set = |key| options.get_config_value(&key).is_some_and(|value| value == "true");
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("kv-server/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .connect_timeout(CONNECT_WITHIN)
+        .https_only(!is_set(ClientConfigKey::AllowHttp))
+        .danger_accept_invalid_certs(is_set(ClientConfigKey::AllowInvalidCertificates));
+    if let Some(proxy) = options.get_config_value(&ClientConfigKey::ProxyUrl) {
+        builder = builder.proxy(Proxy::all(proxy)?);
+    }
+    builder.build()
 }
 
 /// Makes one try.
@@ -93,6 +148,15 @@ struct LimitedClient {
     client: HttpClient,
     /// When the last line about a failed try was written.
     said: Mutex<Option<Instant>>,
+    list: Mutex<ListProgress>,
+}
+
+/// How far the current list has come.
+#[derive(Debug, Default)]
+struct ListProgress {
+    pages: u32,
+    /// The query for the last page that was received.
+    last: String,
 }
 
 impl HttpService for LimitedClient {
@@ -103,6 +167,9 @@ impl HttpService for LimitedClient {
     {
         Box::pin(async move {
             let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            self.check_page(&query)?;
+            let (is_head, mut bytes_max) = (request.method() == Method::HEAD, response_bytes_max(&request));
             let answered = within(self.tries.limit(&request), self.client.execute(request)).await;
             match &answered {
                 Ok(answer) if !answer.status().is_server_error() => {}
@@ -110,17 +177,73 @@ impl HttpService for LimitedClient {
                 Err(error) => self.say(&host, &causes(error)),
             }
             let (head, body) = answered?.into_parts();
-            let limit = self.tries.answer_within;
-            let frames = stream::try_unfold(body, move |mut body| async move {
+            if let Some(location) = head.headers.get(LOCATION).filter(|_| head.status.is_redirection()) {
+                let what_to_do = "set AWS_ENDPOINT_URL to the bucket's own endpoint";
+                return Err(broken(format!("{host} redirects to {location:?}: {what_to_do}")));
+            }
+            match head.status.is_success() {
+                true => self.note_page(query),
+                false => bytes_max = PAGE_BYTES_MAX,
+            }
+            if let Some(bytes) = content_length(&head.headers).filter(|_| !is_head) {
+                check_length(bytes, bytes_max)?;
+                bytes_max = bytes;
+            }
+            let (limit, grace) = (self.tries.answer_within, self.tries.pace_after());
+            let began = Instant::now();
+            let frames = stream::try_unfold((body, 0), move |(mut body, received)| async move {
                 let frame = within(limit, async { body.frame().await.transpose() }).await?;
-                Ok(frame.map(|frame| (frame, body)))
+                let Some(frame) = frame else { return Ok(None) };
+                let received = received + frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
+                check_length(received, bytes_max)?;
+                if began.elapsed() > grace + transfer_time(received) {
+                    let text = format!("less than {} KiB/s", BYTES_PER_SECOND_MIN >> 10);
+                    return Err(HttpError::new(HttpErrorKind::Timeout, std::io::Error::other(text)));
+                }
+                Ok(Some((frame, (body, received))))
             });
             Ok(HttpResponse::from_parts(head, HttpResponseBody::new(StreamBody::new(frames))))
         })
     }
 }
 
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn check_length(bytes: u64, bytes_max: u64) -> Result<(), HttpError> {
+    let refused = || broken(format!("the response is longer than {bytes_max} bytes"));
+    (bytes <= bytes_max).then_some(()).ok_or_else(refused)
+}
+
+/// A response that no bucket gives. The request is not retried.
+fn broken(text: String) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(text))
+}
+
 impl LimitedClient {
+    /// Rejects another page of a list that has no end.
+    fn check_page(&self, query: &str) -> Result<(), HttpError> {
+        let list = self.list.lock().expect("nothing panics with it");
+        if !query.contains(CONTINUED) {
+            return Ok(());
+        }
+        if list.pages >= PAGES_MAX {
+            return Err(broken(format!("the list has more than {PAGES_MAX} pages")));
+        }
+        let repeats = || broken("the list does not advance: it continues with the same page".to_owned());
+        (list.last != query).then_some(()).ok_or_else(repeats)
+    }
+
+    /// Counts a page that is received. A page that failed is requested again with the same query.
+    fn note_page(&self, query: String) {
+        let mut list = self.list.lock().expect("nothing panics with it");
+        let pages = if query.contains(CONTINUED) { list.pages + 1 } else { 1 };
+        if query.contains("list-type=") {
+            *list = ListProgress { pages, last: query };
+        }
+    }
+
     /// Who waits for minutes should know what for.
     fn say(&self, host: &str, reason: &str) {
         let mut said = self.said.lock().expect("nothing panics with it");

@@ -41,8 +41,9 @@ pub fn with_self_signed(
 /// Reports whether certificate and key are complete, currently valid, and match: an interrupted start may
 /// have replaced only the key.
 fn is_usable(pair: &config::KeyPair) -> bool {
-    let certificate = CertificateDer::from_pem_file(&pair.certificate).ok();
-    let key = std::fs::read_to_string(&pair.key).ok().and_then(|text| KeyPair::from_pem(&text).ok());
+    let read = |path| files::read(path).ok();
+    let certificate = read(&pair.certificate).and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
+    let key = read(&pair.key).and_then(|pem| KeyPair::from_pem(std::str::from_utf8(&pem).ok()?).ok());
     let (Some(certificate), Some(key)) = (certificate, key) else { return false };
     X509Certificate::from_der(&certificate).is_ok_and(|(_, certificate)| {
         let public = &certificate.public_key().subject_public_key.data;
