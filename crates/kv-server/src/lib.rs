@@ -92,14 +92,7 @@ pub fn run(
     if let Some(name) = arguments.peek().and_then(named) {
         arguments.next();
         descriptors::raise();
-        let arguments: Vec<OsString> = arguments.collect();
-        return if tools::live_import::is_wanted(&arguments) {
-            tools::live_import::run(name, arguments.into_iter())
-        } else if tools::archive::is_wanted(&arguments) {
-            tools::archive::run_restore(name, arguments.into_iter())
-        } else {
-            tools::import::run(name, arguments.into_iter())
-        };
+        return tools::command_line::run_import(name, arguments);
     }
     if arguments.next_if(|first| first == tools::archive::COMMAND).is_some() {
         descriptors::raise();
