@@ -214,11 +214,11 @@ fn note(notice: &Notice) {
             "loaded server configuration, other configuration command line flags and environment variables will be \
              ignored if provided"
         ),
-        Notice::UnknownKey { name } => {
-            tracing::warn!(key = name, "unrecognized key in the configuration file")
+        Notice::UnknownKey { name, advice } => {
+            tracing::warn!(key = name, advice, "unrecognized key in the configuration file")
         }
-        Notice::UnknownVariable { name } => {
-            tracing::warn!(environment_variable = name, "unrecognized environment variable");
+        Notice::UnknownVariable { name, advice } => {
+            tracing::warn!(environment_variable = name, advice, "unrecognized environment variable");
         }
         Notice::NoEffect { name, reason } => {
             tracing::warn!(flag = name, reason, "this flag has no effect in kv-server");
