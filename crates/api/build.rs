@@ -1,4 +1,4 @@
-//! Compiles `proto/` with a compiler written in Rust: no protoc is needed to build this project.
+//! Compiles `proto/` with a compiler written in Rust, so the build does not need protoc.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use heck::{ToSnakeCase, ToUpperCamelCase};
 use protox::prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 use protox::prost_reflect::{DescriptorPool, Kind};
 
-/// Packages whose messages clients see, and the module of each in this crate.
+/// Packages of client-visible messages, and their modules in this crate.
 const PACKAGES: [(&str, &str); 7] = [
     (".mvccpb", "mvccpb"),
     (".authpb", "authpb"),
@@ -31,7 +31,7 @@ const FILES: [&str; 9] = [
     "peer.proto",
 ];
 
-/// Messages that contain passwords, hashes or tokens: `src/secret.rs` prints them without.
+/// Messages with passwords, hashes or tokens. `src/secret.rs` implements their `Debug`.
 const WITH_SECRETS: [&str; 8] = [
     ".etcdserverpb.AuthenticateRequest",
     ".etcdserverpb.AuthenticateResponse",
@@ -47,8 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proto_dir = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
     println!("cargo:rerun-if-changed={}", proto_dir.display());
     let descriptors = protox::compile(FILES, [&proto_dir])?;
-    // Every `bytes` field becomes a refcounted slice: a key or a value is not copied when a message is
-    // decoded.
+    // Decode `bytes` fields as refcounted slices to avoid copies of keys and values.
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     write_methods(&descriptors, &out.join("methods.rs"))?;
     write_json(&descriptors, &out.join("json_forms.rs"))?;
@@ -58,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Rows for `src/method.rs`: the methods that clients call, which are all but those of members.
+/// Writes the rows for `src/method.rs`: all methods except those between members.
 fn write_methods(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut rows = String::from("methods! {\n");
     for file in descriptors.file.iter().filter(|file| file.package() != "peer") {
@@ -82,14 +81,14 @@ fn write_methods(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box
     Ok(())
 }
 
-/// The name of a method in `Method`.
+/// Returns the name of a method's variant in `Method`.
 fn variant(service: &str, name: &str) -> String {
     let short = if service == "KV" { "Kv" } else { service };
-    // `LeaseGrant` of `Lease` says its service already.
+    // `LeaseGrant` of `Lease` already includes its service.
     if name.starts_with(short) { name.to_owned() } else { format!("{short}{name}") }
 }
 
-/// The JSON form of every message that clients see, and for `src/json.rs` those of each method.
+/// Writes the JSON form of each client-visible message, and the table of methods for `src/json.rs`.
 fn write_json(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut builder = pbjson_build::Builder::new();
     let shown =
@@ -119,8 +118,7 @@ fn write_json(descriptors: &FileDescriptorSet, path: &Path) -> Result<(), Box<dy
     Ok(())
 }
 
-/// Has a number that its enum does not name written as a number, where the generated code ends with an
-/// error.
+/// Changes the generated code to write an unknown enum number as a number instead of failing.
 fn show_numbers_without_names(generated: &Path) -> Result<(), Box<dyn Error>> {
     let mut code = String::new();
     for line in std::fs::read_to_string(generated)?.lines() {
@@ -136,14 +134,14 @@ fn show_numbers_without_names(generated: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// For `src/json_request.rs`, the fields of each message that clients see.
+/// Generates the field tables of client-visible messages for `src/json_request.rs`.
 fn tables(descriptors: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     let pool = DescriptorPool::from_file_descriptor_set(descriptors.clone())?;
     let mut tables = String::new();
     let shown = |name: &str| PACKAGES.iter().any(|(package, _)| package[1..] == *name);
     for message in pool.all_messages().filter(|message| shown(message.package_name())) {
         let mut rows = String::new();
-        // No request has a map.
+        // Requests have no maps.
         for field in message.fields().filter(|field| !field.is_map()) {
             let kind = match field.kind() {
                 Kind::Bool => "Bool".to_owned(),
@@ -175,12 +173,11 @@ fn tables(descriptors: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
     Ok(tables)
 }
 
-/// The function of a message in the tables.
 fn fields_of(message: &str) -> String {
     message.replace('.', "_").to_snake_case()
 }
 
-/// Where the type of a message such as `.etcdserverpb.PutRequest` is in this crate.
+/// Returns the Rust path of a message such as `.etcdserverpb.PutRequest`.
 fn rust_type(message: &str) -> Result<String, Box<dyn Error>> {
     let (package, name) = message.rsplit_once('.').ok_or_else(|| format!("no package: {message}"))?;
     let (_, module) = PACKAGES

@@ -1,4 +1,4 @@
-//! What a read holds, what it may hold, and what is left when it ends.
+//! Memory held by reads, its limits, and the rest after a read.
 
 use std::sync::atomic::AtomicU32;
 
@@ -10,14 +10,14 @@ use prost::Message;
 use super::*;
 
 const CLIENT: ClientId = ClientId::alone(1);
-/// The most that one answer may take.
+/// The largest memory of a response.
 const LARGEST: u64 = ANSWER_BYTES - ANSWER_RESERVE;
 
 fn admission() -> Admission {
     Admission::new(Duration::from_secs(7), Arc::default())
 }
 
-/// Holds `steps` MiB, one after the other.
+/// Acquires `steps` MiB, one after the other.
 fn hold(meter: &dyn Meter, steps: u64) -> Result<u64, Failure> {
     (0..steps).try_for_each(|_| meter.hold(0, 1 << 20))?;
     Ok(steps)
@@ -86,7 +86,7 @@ async fn a_read_that_cannot_grow_begins_again_with_more() {
         counted.fetch_add(1, Ordering::Relaxed);
         hold(meter, 8)
     }));
-    // It waits for more than there is; until then, nothing is held by it.
+    // It waits for more than the free memory, and holds none until then.
     while attempts.load(Ordering::Relaxed) == 0 || admission.answers.gauges().1 == 0 {
         tokio::select! {
             _ = &mut reading => panic!("there is no room for it"),
@@ -98,7 +98,7 @@ async fn a_read_that_cannot_grow_begins_again_with_more() {
     assert!(attempts.load(Ordering::Relaxed) >= 2);
 }
 
-/// The clock stands still, so that what has to wait for another client's answer waits for ever.
+/// The clock is paused, so waiting for another client's response would never succeed.
 #[tokio::test(start_paused = true)]
 async fn a_read_of_everything_next_to_an_unread_answer_delays_no_small_one() {
     let admission = Arc::new(admission());
@@ -126,7 +126,7 @@ async fn reads_whose_estimates_are_far_above_their_need_run_at_the_same_time() {
     let began = tokio::time::Instant::now();
     let mut held = Vec::new();
     for client in 1..=4 {
-        // Keys alone, of a store with large values.
+        // Keys only, from a store with large values.
         let read = admission.read(ClientId::alone(client), 300 << 20, |meter| hold(meter, 1));
         held.push(read.await.expect("all four fit"));
     }
@@ -139,7 +139,7 @@ async fn a_read_ends_when_its_caller_has_gone() {
     let begun = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&begun);
     {
-        // It never ends by itself.
+        // A read that only a cancellation stops.
         let endless = move |meter: &dyn Meter| -> Result<(), Failure> {
             loop {
                 seen.store(true, Ordering::Relaxed);
@@ -159,7 +159,7 @@ async fn a_read_ends_when_its_caller_has_gone() {
     }
 }
 
-/// Of reads, and of conversions of long messages.
+/// For reads, and for conversions of long messages.
 #[tokio::test]
 async fn one_connection_cannot_take_all_turns() {
     for is_read in [true, false] {
@@ -209,7 +209,7 @@ async fn one_connection_cannot_take_all_turns() {
     }
 }
 
-/// The clock stands still, so that what has to wait waits for ever.
+/// The clock is paused, so waiting calls never time out.
 #[tokio::test(start_paused = true)]
 async fn long_transactions_have_one_bound_and_leave_room_to_shorter_ones() {
     const LONGEST: usize = 163_840;
@@ -265,7 +265,7 @@ fn mixed_store() -> mvcc::Store {
     store
 }
 
-/// What is allocated for a response: slices of one block share it, so each byte is counted once at the most.
+/// Allocated bytes of a response: slices of one block share it, so each byte counts at most once.
 fn bytes_of_pairs(kvs: &[api::mvccpb::KeyValue]) -> u64 {
     let pair = |kv: &api::mvccpb::KeyValue| kv.key.len() + kv.value.len() + size_of_val(kv);
     kvs.iter().map(|kv| pair(kv) as u64).sum()

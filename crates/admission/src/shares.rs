@@ -1,24 +1,24 @@
-//! Shares of one bound: what each client may hold without waiting, by the rule of [`base::Shares`].
+//! Shares of one bound: how much each client may hold without waiting, by the rule of [`base::Shares`].
 //!
-//! * A little is always given: clients that together hold everything do not keep another one out. So the
-//!   bound may be exceeded by that much for each client.
-//! * Nothing waits here. What is refused is the caller's to report.
+//! * Each client may always hold a small amount, so that clients that together hold everything do not lock
+//!   out a new one. The bound may be exceeded by that amount per client.
+//! * Calls do not wait here. The caller reports a rejection.
 
 use std::sync::Arc;
 
 use base::ClientId;
 use parking_lot::Mutex;
 
-/// A bound and who holds how much of it.
+/// A bound and the amounts held by each client.
 #[derive(Debug)]
 pub struct Shares {
     bound: usize,
-    /// What each client may always hold.
+    /// Amount that each client may always hold.
     always: usize,
     held: Mutex<base::Shares>,
 }
 
-/// A part of the bound. Dropping it gives it back.
+/// A part of the bound. Dropping it releases it.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -31,12 +31,12 @@ impl Shares {
         Arc::new(Shares { bound, always, held: Mutex::default() })
     }
 
-    /// What all clients hold.
+    /// Returns the sum held by all clients.
     pub fn total(&self) -> usize {
         usize::try_from(self.held.lock().total()).unwrap_or(usize::MAX)
     }
 
-    /// A share of this weight for a client; `None` if it has too much.
+    /// Returns a share of this weight for a client; `None` if it holds too much.
     pub fn take(self: &Arc<Self>, client: ClientId, weight: usize) -> Option<Share> {
         let mut held = self.held.lock();
         let with = held.with(client, weight as u64);

@@ -1,31 +1,31 @@
-//! etcd's error table: one name, one gRPC code, one text.
+//! etcd's error table: name, gRPC code and text.
 //!
-//! Clients recognise these errors by their text, letter for letter, and decide by the code whether to try
-//! again. The table is etcd's (`api/v3rpc/rpctypes/error.go`); where etcd's own mapping loses the code
-//! on the way and the wire shows UNKNOWN, so do we.
+//! Clients match these errors by their exact text and decide by the code whether to retry. The table is
+//! etcd's (`api/v3rpc/rpctypes/error.go`). Where etcd's own mapping loses the code and the wire shows
+//! UNKNOWN, so does this table.
 
 use tonic::Code;
 
 macro_rules! table {
     ($($(#[$doc:meta])* $name:ident $code:ident $text:literal,)*) => {
-        /// A refusal that etcd has a name for.
+        /// An error named by etcd.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Error {
             $($(#[$doc])* $name,)*
         }
 
         impl Error {
-            /// Every row of the table.
+            /// All rows of the table.
             pub const ALL: &[Error] = &[$(Error::$name,)*];
 
-            /// The gRPC code on the wire.
+            /// Returns the gRPC code on the wire.
             pub const fn code(self) -> Code {
                 match self {
                     $(Error::$name => Code::$code,)*
                 }
             }
 
-            /// The text on the wire.
+            /// Returns the text on the wire.
             pub const fn message(self) -> &'static str {
                 match self {
                     $(Error::$name => $text,)*

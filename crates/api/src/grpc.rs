@@ -1,17 +1,17 @@
-//! gRPC's framing, a prefix of five bytes in front of each message, and the names of its codes.
+//! gRPC message framing (a five-byte prefix per message) and the names of gRPC codes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// One byte that says whether the message is compressed, and four bytes of length.
+/// Length of the prefix: a compression flag (1 byte) and the message length (4 bytes).
 pub const PREFIX_BYTES: usize = 5;
 
-/// The prefix of a message that is not compressed. `None` if its length does not fit in four bytes.
+/// Returns the prefix of an uncompressed message, or `None` if its length does not fit in four bytes.
 pub fn prefix(message_bytes: usize) -> Option<[u8; PREFIX_BYTES]> {
     let [a, b, c, d] = u32::try_from(message_bytes).ok()?.to_be_bytes();
     Some([0, a, b, c, d])
 }
 
-/// What a prefix says of the message after it.
+/// Decoded message prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     pub is_compressed: bool,
@@ -19,14 +19,14 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix at the beginning of `bytes`, if it is complete.
+    /// Decodes the prefix at the start of `bytes`, if it is complete.
     pub fn of(bytes: &[u8]) -> Option<Prefix> {
         let &[flag, a, b, c, d] = bytes.first_chunk::<PREFIX_BYTES>()?;
         Some(Prefix { is_compressed: flag != 0, message_bytes: u32::from_be_bytes([a, b, c, d]) as usize })
     }
 }
 
-/// Takes the first message and what its prefix says from `buffer`, if it is complete.
+/// Removes the first message from `buffer`, if it is complete, and returns it with its prefix.
 pub fn take(buffer: &mut BytesMut) -> Option<(Prefix, Bytes)> {
     let prefix = Prefix::of(buffer)?;
     if buffer.len() - PREFIX_BYTES < prefix.message_bytes {
@@ -36,8 +36,8 @@ pub fn take(buffer: &mut BytesMut) -> Option<(Prefix, Bytes)> {
     Some((prefix, buffer.split_to(prefix.message_bytes).freeze()))
 }
 
-/// The codes by their names, in the order of their numbers, as Go spells them: in metrics, reports and error
-/// texts of etcd.
+/// Names of the codes in numeric order, in Go's spelling, which etcd uses in metrics, reports and
+/// errors.
 pub const CODE_NAMES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -90,7 +90,7 @@ mod tests {
         for (number, name) in CODE_NAMES.iter().enumerate() {
             let code = Code::from_i32(number as i32);
             let expected = if code == Code::Ok { "OK".to_owned() } else { format!("{code:?}") };
-            // The one that tonic spells otherwise.
+            // tonic spells this one differently.
             assert_eq!(name.replace("Canceled", "Cancelled"), expected, "code {number}");
         }
     }

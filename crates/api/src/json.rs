@@ -1,10 +1,10 @@
-//! Messages in protobuf's JSON form, as etcd's gateway speaks it.
+//! Messages in protobuf's JSON form, compatible with etcd's gateway.
 //!
-//! * In: see `json_request`.
-//! * Out: names of the protobuf files, 64-bit numbers as strings, bytes in padded base64. Fields at their
-//!   default are left out.
+//! * Requests: see `json_request`.
+//! * Responses: field names of the protobuf files, 64-bit integers as strings, bytes in padded base64.
+//!   Fields with default values are omitted.
 //!
-//! The conversions are generated from the descriptors of `proto/`, as the stubs are.
+//! Like the stubs, the conversions are generated from the descriptors of `proto/`.
 
 use bytes::Bytes;
 use prost::{Message, UnknownEnumValue};
@@ -14,26 +14,26 @@ use serde::{Serialize, Serializer};
 use crate::Method;
 use crate::json_request::{JsonFields, Object};
 
-/// How the messages of one method are read from JSON and written to it.
+/// JSON conversions of a method's request and response.
 #[derive(Clone, Copy)]
 pub struct JsonForm {
     request: fn() -> JsonFields,
     response: fn(Bytes) -> Result<Vec<u8>, JsonError>,
 }
 
-/// A message that has no other form.
+/// A message that cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// What a client sent.
+    /// Invalid JSON in a request.
     #[error(transparent)]
     Malformed(#[from] serde_json::Error),
-    /// What the services answered.
+    /// Invalid protobuf in a response.
     #[error("decode a message")]
     Decode(#[from] prost::DecodeError),
 }
 
 impl JsonForm {
-    /// That of `method`.
+    /// Returns the conversions of `method`.
     pub fn of_method(method: Method) -> JsonForm {
         include!(concat!(env!("OUT_DIR"), "/json_forms.rs"))
     }
@@ -42,8 +42,7 @@ impl JsonForm {
         JsonForm { request, response: |message| Ok(serde_json::to_vec(&R::decode(message)?)?) }
     }
 
-    /// Encodes the request that `json`, one object, stands for. Recursion is bounded by serde_json, to 128
-    /// objects and arrays inside one another.
+    /// Encodes the request given by the JSON object `json`. serde_json limits the nesting to 128 levels.
     pub fn request(&self, json: &[u8]) -> Result<Vec<u8>, JsonError> {
         let mut read = serde_json::Deserializer::from_slice(json);
         let message = Object((self.request)()).deserialize(&mut read)?;
@@ -51,13 +50,13 @@ impl JsonForm {
         Ok(message)
     }
 
-    /// The JSON of an encoded response.
+    /// Converts an encoded response to JSON.
     pub fn response(&self, message: Bytes) -> Result<Vec<u8>, JsonError> {
         (self.response)(message)
     }
 }
 
-/// An enum by name, or by number if it has none, as etcd answers.
+/// An enum, serialized by name, or by number if it has no name, like etcd.
 pub(crate) struct ShownEnum<E>(pub Result<E, UnknownEnumValue>);
 
 impl<E: Serialize> Serialize for ShownEnum<E> {
@@ -69,7 +68,6 @@ impl<E: Serialize> Serialize for ShownEnum<E> {
     }
 }
 
-/// The fields of each message.
 #[allow(dead_code, reason = "those of answers are not read")]
 mod fields {
     use crate::json_request::{JsonField, JsonFields, Kind};

@@ -1,10 +1,12 @@
-//! From a request's JSON to its encoded message, as Go's protojson reads it where unknown fields are ignored.
+//! Conversion of a JSON request to its encoded message, like Go's protojson with unknown fields
+//! discarded.
 //!
-//! * A field has two names, and is given once. `null` stands for a field that is not given.
-//! * A number may be a string and have a fraction of zero. Bytes are in one of base64's two alphabets, padded
-//!   or not. An enum is a name or a number; an unknown name is ignored, an unknown number is not.
+//! * A field has two names and occurs at most once. `null` is equivalent to an absent field.
+//! * A number may be a string and may have a zero fraction. Bytes may use either base64 alphabet,
+//!   padded or not. An enum is a name or a number; an unknown name is ignored, an unknown number is
+//!   not.
 //!
-//! The tables of fields are generated from the descriptors of `proto/`.
+//! The field tables are generated from the descriptors of `proto/`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,16 +20,15 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The fields of a message.
 pub(crate) type JsonFields = &'static [JsonField];
 
 pub(crate) struct JsonField {
     pub number: u32,
-    /// That of the protobuf file, and its lowerCamel form.
+    /// Name in the protobuf file, and its lowerCamelCase form.
     pub names: [&'static str; 2],
     pub kind: Kind,
     pub is_list: bool,
-    /// Which of the message's `oneof` it belongs to.
+    /// The `oneof` that contains the field.
     pub one_of: Option<&'static str>,
 }
 
@@ -37,11 +38,11 @@ pub(crate) enum Kind {
     Bytes,
     Integer { name: &'static str, range: RangeInclusive<i128> },
     Enum(&'static [(&'static str, i32)]),
-    // A function, because messages contain each other.
+    // A function, because messages may be recursive.
     Message(fn() -> JsonFields),
 }
 
-/// Encodes the message with these fields.
+/// Visitor that encodes a message with these fields.
 pub(crate) struct Object(pub JsonFields);
 
 impl<'de> DeserializeSeed<'de> for Object {
@@ -84,18 +85,17 @@ impl<'de> Visitor<'de> for Object {
     }
 }
 
-/// Appends a field to `message`, and says whether it was given.
+/// Visitor that appends a field to `message`, and reports whether the field was present.
 struct Value<'a> {
     field: &'static JsonField,
     message: &'a mut Vec<u8>,
-    /// One of a list.
     is_element: bool,
 }
 
 impl Value<'_> {
     fn varint(self, value: i128) -> bool {
         encode_key(self.field.number, WireType::Varint, self.message);
-        // A negative number has the 64 bits of its two's complement.
+        // Negative integers are encoded as 64-bit two's complement.
         encode_varint(value as u64, self.message);
         true
     }
@@ -131,7 +131,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether a list is wanted.
+    /// Reports whether a JSON list is expected.
     fn is_list(&self) -> bool {
         self.field.is_list && !self.is_element
     }
@@ -142,7 +142,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
         match self.field.kind {
-            // By its letters: as a floating-point number, it could become another one.
+            // Parse the digits: the detour through a float could change the number.
             Kind::Integer { .. } | Kind::Enum(_) if !self.is_list() => {
                 let value = <&RawValue>::deserialize(deserializer)?.get();
                 match value.as_bytes()[0] {
@@ -212,14 +212,14 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// An integer that a string holds, in JSON's spelling.
+/// Parses an integer in a string, in JSON's spelling.
 fn number(text: &str) -> Option<i128> {
     let value: &RawValue = serde_json::from_str(text).ok()?;
-    // Without white space around it.
+    // Reject surrounding white space.
     (value.get() == text).then(|| integer(text))?
 }
 
-/// The integer that a number of JSON is, of at most 20 digits.
+/// Parses a JSON number with an integral value of at most 20 digits.
 fn integer(number: &str) -> Option<i128> {
     let digits = number.strip_prefix('-').unwrap_or(number);
     let (mantissa, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
@@ -242,7 +242,8 @@ fn integer(number: &str) -> Option<i128> {
     Some(if number.starts_with('-') { -value } else { value })
 }
 
-/// As Go: padded if the length says so. Line ends are ignored, and bits that follow the last byte.
+/// Decodes base64 like Go: padded if the length is a multiple of four. Line breaks and trailing bits
+/// are ignored.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let alphabet = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
     let padding = match text.len() % 4 {

@@ -1,34 +1,34 @@
-//! The wire format: everything generated from `proto/`, the table of methods, and etcd's error table.
+//! The wire format: code generated from `proto/`, the method table, and etcd's error table.
 //!
 //! * This crate is the only reader of `proto/`.
-//! * Module names are the protobuf package names, so that a path here reads like a name on the wire.
-//! * `bytes` fields are refcounted slices of the buffer that the message was decoded from. To keep one
-//!   for longer than the request, copy it; otherwise it pins the whole receive buffer.
+//! * Modules are named after the protobuf packages, so a Rust path resembles the name on the wire.
+//! * `bytes` fields are refcounted slices of the receive buffer. Copy a field that outlives its
+//!   request; otherwise it pins the whole buffer.
 //!
-//! Knows nothing of storage, Raft or the process.
+//! Must not depend on storage, Raft or the process.
 
-mod error; // what etcd says when it refuses
+mod error; // etcd's errors
 pub mod grpc; // the prefix of a message, the names of codes
 mod json; // messages in protobuf's JSON form
-mod json_request; // from a request's JSON to its encoded message
-mod message_batch; // messages of a peer, decoded within a bound
+mod json_request; // conversion of a JSON request to its encoded message
+mod message_batch; // messages of a peer, decoded with a limit on their number
 mod method; // the methods of etcd's API
-mod secret; // messages that are printed without their secrets
+mod secret; // Debug output without secrets
 
 pub use error::Error;
 pub use grpc::CODE_NAMES;
 pub use json::{JsonError, JsonForm};
 pub use method::{CallKind, Method};
 
-/// Which version this is, in the three senses in which it is asked for.
+/// Versions of the API, the cluster and the program.
 pub mod version {
-    /// The version of etcd whose API is spoken here; clients read it as a semantic version and switch
+    /// etcd version whose API this server implements. Clients parse it as a semantic version and enable
     /// features by it.
     pub const ETCD: &str = "3.7.3";
-    /// What a cluster of such members agrees on.
+    /// Cluster version that members of this program agree on.
     pub const CLUSTER: &str = "3.7.0";
     pub const CLUSTER_SHORT: &str = "3.7";
-    /// The same as numbers.
+    /// Cluster version as integers.
     pub const CLUSTER_MAJOR: i64 = 3;
     pub const CLUSTER_MINOR: i64 = 7;
     /// Version of this program.
@@ -77,20 +77,20 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
 }
 
-/// Calls of this server's own.
+/// Extensions specific to this server.
 pub mod kvserver {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("kvserver");
     include!(concat!(env!("OUT_DIR"), "/kvserver.serde.rs"));
 }
 
-/// The replicated command.
+/// Replicated commands.
 pub mod command {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     tonic::include_proto!("command");
 }
 
-/// Member to member.
+/// Messages between members.
 pub mod peer {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     pub use crate::message_batch::MessageBatch;

@@ -1,7 +1,7 @@
-//! `peer.MessageBatch`, decoded within a bound on the number of messages.
+//! `peer.MessageBatch`, decoded with a limit on the number of messages.
 //!
-//! An empty message takes 2 bytes on the wire and 32 in memory: the code that prost generates would make a
-//! gigabyte of a batch of 32 MiB. The wire format is that of `proto/peer.proto`.
+//! An empty message takes 2 bytes on the wire and 32 in memory, so prost's generated code would expand
+//! a batch of 32 MiB to a gigabyte. The wire format is defined in `proto/peer.proto`.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
@@ -12,21 +12,21 @@ use crate::peer::Hello;
 const HELLO: u32 = 1;
 const MESSAGES: u32 = 2;
 
-/// Raft messages of one member, in the order in which they were sent.
+/// Raft messages of a member, in sending order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MessageBatch {
-    /// Only on the first batch of a stream.
+    /// Present on the first batch of a stream only.
     pub hello: Option<Hello>,
     /// Encoded Raft messages.
     pub messages: Vec<Bytes>,
-    /// More than [`MessageBatch::MESSAGES_MAX`] messages were received; the rest is not in `messages`. Not on
-    /// the wire.
+    /// True if more than [`MessageBatch::MESSAGES_MAX`] messages were received; `messages` omits the rest.
+    /// Not on the wire.
     pub is_truncated: bool,
 }
 
 impl MessageBatch {
-    /// Messages decoded of one batch. A member sends at most 1 MiB in a batch of several messages, and no
-    /// Raft message takes fewer than 12 bytes: at most 87,381.
+    /// Maximum number of messages decoded from a batch. A member sends at most 1 MiB in a batch of several
+    /// messages, and a Raft message takes at least 12 bytes, so a valid batch has at most 87,381.
     pub const MESSAGES_MAX: usize = 1 << 17;
 }
 

@@ -1,13 +1,13 @@
-//! The methods of etcd's API, and one of this server: one table, made from the descriptors when this crate is
-//! built.
+//! The methods of etcd's API and one extension, in a table generated from the descriptors at build
+//! time.
 //!
-//! Routing, metrics and refusals name methods by `Method`, so a method that the protobuf files gain is
-//! known to all of them. How this server answers each is the server's own table.
+//! Routing, metrics and errors identify methods by `Method`, so they cover a method as soon as the
+//! protobuf files define it. The server has its own table of handlers.
 
-/// Makes the enumeration and its lookups from rows of variant, service, name, path and kind.
+/// Generates the enum and its lookups from rows of variant, service, name, path and kind.
 macro_rules! methods {
     ($($variant:ident $service:literal $name:literal $path:literal $kind:ident)*) => {
-        /// A method of etcd's API: service and name, without the package's version.
+        /// A method of etcd's API, named by service and method without the package's version.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "named by service and method")]
@@ -16,10 +16,10 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// In the order of the protobuf files; a method stands at its number.
+            /// All methods in the order of the protobuf files; [`Method::number`] is the position.
             pub const ALL: &[Method] = &[$(Method::$variant,)*];
 
-            /// The method of a path such as `/etcdserverpb.KV/Put`.
+            /// Returns the method of a path such as `/etcdserverpb.KV/Put`.
             pub fn of_path(path: &str) -> Option<Method> {
                 match path {
                     $($path => Some(Method::$variant),)*
@@ -47,7 +47,7 @@ struct MethodRow {
     kind: CallKind,
 }
 
-/// Which sides of a call are streams.
+/// Streaming kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "gRPC's terms")]
 pub enum CallKind {
@@ -58,27 +58,27 @@ pub enum CallKind {
 }
 
 impl Method {
-    /// Such as `etcdserverpb.KV`.
+    /// Returns the service, such as `etcdserverpb.KV`.
     pub const fn service(self) -> &'static str {
         self.row().service
     }
 
-    /// Such as `Put`.
+    /// Returns the method name, such as `Put`.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Such as `/etcdserverpb.KV/Put`.
+    /// Returns the path, such as `/etcdserverpb.KV/Put`.
     pub const fn path(self) -> &'static str {
         self.row().path
     }
 
-    /// Which sides are streams.
+    /// Returns the streaming kind.
     pub const fn kind(self) -> CallKind {
         self.row().kind
     }
 
-    /// Position in [`Method::ALL`].
+    /// Returns the position in [`Method::ALL`].
     pub const fn number(self) -> usize {
         self as usize
     }
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// 42 of etcdserverpb, 3 of health checks, 2 of locks, 5 of elections, 1 of this server.
+    /// etcdserverpb has 42 methods, health checks 3, locks 2, elections 5, this server 1.
     #[test]
     fn every_method_is_in_the_table() {
         assert_eq!(Method::ALL.len(), 53);

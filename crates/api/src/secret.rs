@@ -1,4 +1,5 @@
-//! Debug forms of messages that contain passwords, hashes or tokens: the name of the user, never the secret.
+//! Debug output of messages with passwords, hashes or tokens: shows the name of the user, never the
+//! secret.
 
 use std::fmt::{Debug, Formatter, Result};
 

@@ -1,6 +1,7 @@
-//! Where calls come from, who asks, and what that permits.
+//! Origin of calls, their authenticated users, and their permissions.
 //!
-//! Only [`Caller`] proposes commands of clients and checks reads, so that neither can be done without one.
+//! Proposals of client commands and checks of reads require a [`Caller`], so authentication cannot
+//! be skipped.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,23 +13,21 @@ use state_machine::{KeyAccess, Need, Session, UserGrants};
 use super::turns::network;
 use admission::ClientId;
 
-/// Who asks.
+/// Authenticated identity of a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Permissions are not checked.
+    /// Auth is disabled, or the request is internal.
     Unchecked,
-    /// Permissions are checked, and the request has no token.
+    /// Auth is enabled, and the request has no token.
     Unnamed,
-    /// A user, with its permissions at one auth revision; and the revision that it counts as: that of a
-    /// signed token is the one at which it was issued.
+    /// A user with its permissions at one auth revision. `revision` is the one to check against:
+    /// for a signed token, the revision at which it was issued.
     User { session: Arc<Session>, grants: Arc<UserGrants>, revision: u64 },
 }
 
 impl Caller {
-    /// This member itself.
     pub const MEMBER: Caller = Caller::Unchecked;
 
-    /// As it goes into the log: user and auth revision.
     pub fn for_command(&self) -> Option<(&str, u64)> {
         match self {
             Caller::Unchecked | Caller::Unnamed => None,
@@ -36,7 +35,7 @@ impl Caller {
         }
     }
 
-    /// Refuses a request without a user.
+    /// Rejects a request without a user.
     pub fn check_named(&self) -> Result<(), Error> {
         match self {
             Caller::Unchecked | Caller::User { .. } => Ok(()),
@@ -44,8 +43,8 @@ impl Caller {
         }
     }
 
-    /// Refuses every user without the role `root`. A name of no user, from a certificate or a signed token,
-    /// has another refusal, as in etcd.
+    /// Rejects users without the role `root`. An unknown user, from a certificate or a signed
+    /// token, gets a different error, as in etcd.
     pub fn check_root(&self) -> Result<(), Error> {
         match self {
             Caller::Unchecked => Ok(()),
@@ -58,7 +57,6 @@ impl Caller {
         }
     }
 
-    /// Whether everything is permitted.
     pub fn is_root(&self) -> bool {
         match self {
             Caller::Unchecked => true,
@@ -67,7 +65,6 @@ impl Caller {
         }
     }
 
-    /// The name of the user.
     pub fn user(&self) -> Option<&str> {
         match self {
             Caller::Unchecked | Caller::Unnamed => None,
@@ -75,7 +72,6 @@ impl Caller {
         }
     }
 
-    /// Refuses a need that is not permitted.
     pub fn check(&self, store: &Store, need: Need) -> Result<(), Error> {
         match self {
             Caller::Unchecked => Ok(()),
@@ -90,7 +86,7 @@ impl Caller {
         }
     }
 
-    /// Whether a range may be used so, at any auth revision of the caller.
+    /// Reports whether access to a range is permitted, at any auth revision of the caller.
     pub fn may_use(&self, access: KeyAccess, keys: &mvcc::KeyRange) -> bool {
         match self {
             Caller::Unchecked => true,
@@ -99,12 +95,11 @@ impl Caller {
         }
     }
 
-    /// Whether a range may be read, at any auth revision of the caller.
+    /// Reports whether a range may be read, at any auth revision of the caller.
     pub fn may_read_range(&self, keys: &mvcc::KeyRange) -> bool {
         self.may_use(KeyAccess::Read, keys)
     }
 
-    /// Whether each of these keys may be read.
     pub fn may_read(&self, keys: &[bytes::Bytes]) -> bool {
         match self {
             Caller::Unchecked => true,
@@ -117,8 +112,8 @@ impl Caller {
         }
     }
 
-    /// Refuses if the auth revision has moved since the caller was made: what was read may be of another
-    /// state of the permissions, as in etcd.
+    /// Rejects the request if the auth revision has changed since the caller was created: the read
+    /// may have used different permissions, as in etcd.
     pub fn check_unchanged(&self, newest: u64) -> Result<(), Error> {
         match self {
             Caller::User { revision, .. } if *revision != newest => Err(Error::AuthOldRevision),
@@ -127,19 +122,19 @@ impl Caller {
     }
 }
 
-/// What all calls of one connection have in common: its number, its address, and the user whom its
-/// certificate names. Cheap to clone.
+/// Properties of a connection: its number, its address, and the user named by its certificate.
+/// Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     pub client: ClientId,
     pub address: Option<SocketAddr>,
-    /// The user of calls without a token.
+    /// User of calls without a token.
     pub certificate: Option<Arc<Session>>,
 }
 
 impl Origin {
-    /// A connection by its number, and the common name of its certificate where that names a user. An empty
-    /// name is none.
+    /// Creates the origin for a connection. A non-empty common name of the certificate is the
+    /// user's name, if certificates name users.
     pub fn new(connection: u64, address: Option<SocketAddr>, common_name: Option<String>) -> Origin {
         let client = ClientId { caller: caller_of(address.map(|address| address.ip())), connection };
         let certificate =
@@ -147,15 +142,14 @@ impl Origin {
         Origin { client, address, certificate }
     }
 
-    /// The same for calls through the gateway: a program that passes on the requests of others has another
-    /// certificate, so that the name in it is not used. As in etcd.
+    /// Returns the origin for calls through the gateway. Their certificate belongs to the
+    /// forwarding program and does not authenticate the user, as in etcd.
     pub fn without_certificate(&self) -> Origin {
         Origin { certificate: None, ..self.clone() }
     }
 }
 
-/// The caller of calls without a user, for shares between clients: their network. All of Unix
-/// sockets are one.
+/// Returns the quota key of calls without a user: their network. All Unix sockets share a key.
 pub fn caller_of(address: Option<IpAddr>) -> u64 {
     match address.map(network) {
         Some(IpAddr::V4(address)) => u64::from(address.to_bits()),

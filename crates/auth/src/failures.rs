@@ -1,16 +1,16 @@
-//! How many signatures of tokens turn out wrong in a second, by the address that sent them.
+//! Rate limit for invalid token signatures, per address and in total.
 //!
-//! To verify a signature takes up to a millisecond of a serving thread, and a client may send another wrong
-//! token with each request. So the wrong ones of an address in a second are bounded, and those of all
-//! addresses. Past the bound tokens that are not known are refused without a look at their signatures.
+//! Verifying a signature takes up to a millisecond on a serving thread, and a client may send a
+//! different invalid token with each request. Failures are therefore limited per second. Beyond the
+//! limit, unknown tokens are rejected without verification.
 //!
-//! * A right token counts for nothing: a proxy with thousands of users is not slowed down.
-//! * Past the number of all, an address without a wrong token in this second still has one.
-//! * Addresses are bounded as well. A client with a network of thousands cannot use them up: the addresses of
-//!   a network leave as many places as they have.
-//! * A second is that of the caller. Nothing is kept of an earlier one.
+//! * Valid tokens do not count: a proxy with thousands of users is not slowed down.
+//! * Beyond the total, an address without a failure in this second may still have one.
+//! * The number of addresses is limited as well. A client with a network of thousands cannot use
+//!   them up: a network must leave as many free slots as it occupies.
+//! * The caller provides the current second. Counts of earlier seconds are dropped.
 //!
-//! Knows no tokens.
+//! Must not depend on tokens.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,17 +19,16 @@ use parking_lot::Mutex;
 
 use super::turns::network;
 
-/// Of one address in a second: at most some 16 ms of a core. A client whose token has ended sends a handful
-/// of requests with it before it asks for a new one; an ended token is refused before its signature is looked
-/// at.
+/// Maximum failures per address and second: at most some 16 ms of a core. A client with an expired
+/// token sends a handful of requests before it requests a new one; expired tokens are rejected
+/// before verification.
 const OF_ADDRESS_MAX: u32 = 16;
-/// Of all addresses: at most some quarter of a core.
+/// Maximum failures per second in total: at most some quarter of a core.
 const TOTAL_MAX: u32 = 256;
-/// Addresses in a second. Further ones are refused: their first tokens would be more than a core verifies.
-/// Their clients can still log in at this member.
+/// Maximum addresses per second. Further ones are rejected: verifying even one token of each would
+/// exceed a core. Their clients can still log in at this member.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Wrong signatures of this second.
 #[derive(Debug, Default)]
 pub struct Failures(Mutex<Counts>);
 
@@ -38,15 +37,15 @@ struct Counts {
     second: u64,
     total: u32,
     by_address: HashMap<Option<IpAddr>, u32>,
-    /// How many addresses of a network are in `by_address`.
     addresses: HashMap<Option<IpAddr>, usize>,
 }
 
 impl Failures {
-    /// What `verify` returns, unless the address has no further failure in this second. None counts as one.
+    /// Returns the result of `verify`, unless the address has exhausted its failures in this
+    /// second. None counts as a failure.
     ///
-    /// Counted when it has turned out: right tokens that many threads verify at the same time do not use up
-    /// what an address has. So there may be as many more failures as there are threads.
+    /// Failures are counted after verification, so that valid tokens verified concurrently do not
+    /// use up the limit. It can thus be exceeded by the number of threads.
     pub fn verified<T>(
         &self,
         address: Option<IpAddr>,
@@ -79,7 +78,7 @@ impl Counts {
         }
     }
 
-    /// A failure of the second in which it was begun.
+    /// Counts a failure, if the second in which its verification started is still the current one.
     fn add(&mut self, address: Option<IpAddr>, second: u64) {
         if self.second == second {
             let count = self.by_address.entry(address).or_default();
@@ -92,7 +91,8 @@ impl Counts {
     }
 }
 
-/// What one owner may have: 16 bits of IPv4, 32 bits of IPv6.
+/// Returns the network that may belong to a single owner: a 16-bit prefix for IPv4, 32 bits for
+/// IPv6.
 fn wide_network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() >> 16 << 16)),
@@ -110,7 +110,7 @@ mod tests {
         Some(Ipv4Addr::from_bits(number).into())
     }
 
-    /// How many of many wrong tokens of an address are verified.
+    /// Returns how many of 100 invalid tokens of an address are verified.
     fn wrong(failures: &Failures, from: Option<IpAddr>, second: u64) -> u32 {
         let mut looked_at = 0;
         for _ in 0..100 {
@@ -143,7 +143,8 @@ mod tests {
         assert_eq!(wrong(&failures, address(1), 1), OF_ADDRESS_MAX);
     }
 
-    /// What a number of tokens comes to of which each is verified while those before it are.
+    /// Verifies a number of tokens, each while the previous ones are being verified. Returns the
+    /// last result.
     fn at_the_same_time(failures: &Failures, number: u32, last: Option<()>) -> Option<()> {
         failures.verified(address(1), 1, || match number {
             1 => last,
@@ -171,11 +172,11 @@ mod tests {
         assert_eq!(late, None);
         assert_eq!(wrong(&failures, address(1), 2), OF_ADDRESS_MAX);
         assert_eq!(wrong(&failures, address(2), 2), 0);
-        // A clock that was set back begins anew.
+        // A clock that was set back resets the counts.
         assert_eq!(wrong(&failures, address(2), 1), OF_ADDRESS_MAX);
     }
 
-    /// The first address of a separate network.
+    /// Returns the first address of a separate network.
     fn network_of_v4(number: u32) -> Option<IpAddr> {
         address(number << 16)
     }

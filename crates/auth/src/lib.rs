@@ -1,18 +1,18 @@
-//! Who a client is, on this member: tokens, callers and passwords.
+//! Authentication of clients on this member: tokens, callers and passwords.
 //!
 //! ```text
 //!   headers ──▶ Credential ──Auth::caller──▶ Caller ──▶ checks of reads; the caller of a command
 //!   Authenticate ──▶ Passwords (own threads) ──▶ a proposed token ──▶ known on every member
 //! ```
 //!
-//! * While permissions are not checked a request costs one atomic load.
-//! * A caller is made again for each request and after each wait: a change of permissions that was applied
-//!   here counts for the next request.
-//! * A token is found once for each serving thread, without a lock afterwards, and its signature is verified
-//!   once. The permissions of its user are resolved once for each auth revision.
-//! * Wrong signatures are bounded for each address: see `failures`.
-//! * Without a token the user is the one whom the certificate of the connection names, if certificates do.
-//! * Tokens and passwords are in no log and no Debug form.
+//! * While auth is disabled a request costs a single atomic load.
+//! * A caller is resolved for each request and again after each wait: applied permission changes
+//!   take effect with the next request.
+//! * A token is looked up once per serving thread, later requests take no lock, and its signature
+//!   is verified once. The permissions of its user are resolved once per auth revision.
+//! * Invalid signatures are limited per address: see `failures`.
+//! * Without a token, the connection's certificate names the user, if that is enabled.
+//! * Tokens and passwords appear neither in logs nor in Debug output.
 
 mod caller; // where calls come from, who asks, and what that permits
 mod jwt; // tokens that are signed

@@ -1,15 +1,15 @@
-//! bcrypt, on separate threads.
+//! bcrypt on dedicated threads.
 //!
-//! * A hash takes 50 ms or more of a processor, so serving threads never make one. These threads are half as
-//!   many as there are cores, and give others priority.
-//! * What waits is bounded, and shared out by connection. Beyond its share a request is refused with "too
-//!   many requests".
-//! * Addresses take turns, and users of one address do. So wrong passwords of one address, or for one user,
-//!   delay those of another one by one job.
-//! * A job whose client has gone is not begun.
-//! * A password that waits takes at most as many bytes as bcrypt looks at.
+//! * A hash takes 50 ms or more of CPU time, so serving threads never compute one. There are half
+//!   as many of these threads as cores, with low priority.
+//! * The queue is bounded and shared between connections. A request beyond the connection's share
+//!   is rejected with "too many requests".
+//! * Addresses are served round-robin, as are the users of an address. So invalid passwords from
+//!   one address, or for one user, delay others by a single job.
+//! * A job is skipped if its client has disconnected.
+//! * A queued password is truncated to the bytes that bcrypt uses.
 //!
-//! Knows no users.
+//! Must not depend on users.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use super::turns::JobTurns;
 use admission::{ClientId, Share, Shares};
 use process::runtime::yield_to_others;
 
-/// Jobs of connections that have more than one: some 4 s of one core at bcrypt's usual cost.
+/// Maximum jobs of connections with more than one job: some 4 s of a core at bcrypt's default cost.
 const JOBS_MAX: usize = 64;
-/// Jobs that each connection may always have.
+/// Number of jobs that each connection may always have.
 const JOBS_ALWAYS: usize = 1;
-/// Bytes of a password that bcrypt looks at. A longer one is not made, and is verified by these alone.
+/// Number of password bytes that bcrypt uses. Longer passwords cannot be set, and are truncated for
+/// verification.
 const PASSWORD_BYTES_MAX: usize = 72;
 
-/// Highest cost of a hash that is set by a client: to verify a password takes a minute of a core.
+/// Maximum cost of a hash set by a client: verifying a password takes a minute of a core.
 pub const COST_MAX: u32 = 20;
 
-/// Why there is no hash.
+/// Reason why a password was not hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashError {
-    /// Too many of this client, or of all, wait.
+    /// The queue is full, for this client or in total.
     TooMany,
-    /// Longer than bcrypt takes.
     TooLong,
-    /// The random numbers for a salt are missing, or the member stops.
+    /// No random numbers for a salt, or the member is stopping.
     Failed,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Whose password it is, and where the request comes from.
+/// Origin of a request, and the user of the password.
 #[derive(Clone, Copy, Debug)]
 pub struct Applicant<'a> {
     pub client: ClientId,
@@ -52,7 +52,7 @@ pub struct Applicant<'a> {
     pub user: &'a str,
 }
 
-/// The threads, and what may wait for them. They end when this is dropped.
+/// Hashing threads and their queue. The threads exit when this is dropped.
 pub struct Passwords {
     jobs: Arc<JobTurns<Job>>,
     places: Arc<Shares>,
@@ -70,13 +70,12 @@ impl Passwords {
         Ok(Passwords { jobs, places: Shares::new(JOBS_MAX, JOBS_ALWAYS), cost })
     }
 
-    /// The hash of a new password.
     pub async fn hash(&self, applicant: Applicant<'_>, password: String) -> Result<Bytes, HashError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(HashError::TooLong);
         }
         let cost = self.cost;
-        // In the form that Go's bcrypt makes.
+        // In the format of Go's bcrypt.
         let hash = move || {
             let parts = bcrypt::hash_with_result(password, cost).ok()?;
             Some(Bytes::from(parts.format_for_version(bcrypt::Version::TwoA)))
@@ -84,7 +83,7 @@ impl Passwords {
         self.run(applicant, hash).await?.ok_or(HashError::Failed)
     }
 
-    /// Whether a password belongs to a hash. A hash that is none belongs to no password.
+    /// Verifies a password. Returns false for a malformed hash.
     pub async fn verify(
         &self,
         applicant: Applicant<'_>,
@@ -130,14 +129,14 @@ impl std::fmt::Debug for Passwords {
     }
 }
 
-/// Whether a password is verified against a hash in time that can be given. What is no hash takes none.
+/// Reports whether a hash can be verified in acceptable time. A malformed hash takes none.
 pub fn is_affordable(hash: &[u8]) -> bool {
     let parts = std::str::from_utf8(hash).ok().and_then(|hash| hash.parse::<bcrypt::HashParts>().ok());
     parts.is_none_or(|parts| parts.get_cost() <= COST_MAX)
 }
 
-/// What decides of a password that is to be verified: as much as bcrypt looks at. The rest is not held. It
-/// has no Debug form.
+/// Prefix of a password that bcrypt uses for verification. The rest is dropped. Has no Debug
+/// output.
 pub struct Decisive(Arc<[u8]>);
 
 impl Decisive {
@@ -147,7 +146,6 @@ impl Decisive {
     }
 }
 
-/// Runs jobs until there will be none.
 fn run(jobs: &JobTurns<Job>) {
     yield_to_others();
     while let Some(job) = jobs.next() {

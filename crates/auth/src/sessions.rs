@@ -1,7 +1,8 @@
-//! From headers to callers.
+//! Resolves request headers to callers.
 //!
-//! A thread keeps the sessions that it has found, so that a request of a known token takes no lock and
-//! verifies no signature. A session that was voided says so itself, with one atomic load.
+//! Each thread caches the sessions that it has looked up, so that a request with a known token
+//! takes no lock and verifies no signature. A revoked session is detected with a single atomic
+//! load.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,38 +26,37 @@ use admission::ClientId;
 use config::{AuthSettings, TokenKind};
 use process::shutdown::Stop;
 
-/// Sessions that one thread keeps: a few MiB. When there are more, it forgets all and finds them again.
+/// Maximum number of cached sessions per thread: a few MiB. Beyond it, the cache is cleared.
 const KEPT_MAX: usize = 10_000;
 
-/// Where the gateway of a client's own says that a call comes from a request of others, as grpc-gateway does.
+/// Header with which grpc-gateway marks forwarded requests. Their certificate is not used.
 const GATEWAY_FIELD: &str = "grpcgateway-accept";
 
-/// What a request says of its user, found in its headers.
+/// User information in the headers of a request.
 #[derive(Clone, Debug, Default)]
 pub enum Credential {
-    /// No token, or permissions were not checked when the request came.
+    /// No token, or auth was disabled when the request arrived.
     #[default]
     None,
-    /// A token that this member keeps, or a certificate.
+    /// A token stored on this member, or a certificate.
     Session(Arc<Session>),
     Signed(Arc<SignedToken>),
-    /// A token that this member does not know, or not yet.
+    /// A token that is unknown to this member, possibly not yet applied.
     Unknown(Box<UnknownToken>),
-    /// A token that it will never know.
+    /// A token that cannot become valid.
     Invalid,
 }
 
-/// How a token shows its user.
 #[derive(Debug)]
 pub enum Tokens {
-    /// Members keep it.
+    /// Stored by members.
     Simple,
     Jwt(Box<SignedTokens>),
-    /// None is issued, and none is valid.
+    /// No tokens are issued or accepted.
     None,
 }
 
-/// Its Debug form is without the token.
+/// Unknown token. The Debug output omits it.
 #[derive(Clone)]
 pub struct UnknownToken(String);
 
@@ -72,49 +72,48 @@ impl UnknownToken {
     }
 }
 
-/// Why there is no caller.
+/// Reason why there is no caller.
 #[derive(Debug)]
 pub enum CallerError {
     Refused(Error),
-    /// The token may become known when this member has applied the entry that it names.
+    /// The token may become known when this member has applied the entry that issued it.
     Unknown {
         issued_at: Option<u64>,
     },
 }
 
-/// The users of this member's clients.
 #[derive(Debug)]
 pub struct Auth {
     pub table: AuthTable,
     pub passwords: Passwords,
     pub tokens: Tokens,
-    /// Whether a certificate names the user of calls without a token.
+    /// True if a certificate names the user of calls without a token.
     certificates_name_users: bool,
-    /// Announces changes of users and roles, if watchers are to be looked at again after them.
+    /// Notifies of changes of users and roles, if watchers must be checked again after them.
     pub changes: Option<Receiver<()>>,
-    /// When the process started, or the test.
+    /// Start time of the process, or of the test.
     began: Instant,
     token_ttl: Duration,
-    /// Distinguishes the sessions of two members in one process.
+    /// Distinguishes the sessions of two members in a process.
     number: u64,
-    /// Of refused tokens and names of users; with a secret, so that no client can choose two that collide.
+    /// Hasher for rejected tokens and user names. Seeded, so that clients cannot choose colliding
+    /// values.
     hashes: RandomState,
 }
 
-/// Sessions by token: those of members, and those of signed tokens.
 #[derive(Default)]
 struct KeptSession {
     simple: HashMap<Box<str>, Arc<Session>>,
     signed: HashMap<Box<str>, Arc<SignedToken>>,
-    /// Hashes of signed tokens that were refused, and the second in which.
+    /// Hashes of rejected signed tokens, with the second of the rejection.
     refused: HashMap<u64, u64>,
 }
 
-/// Refused tokens whose hashes are kept. With one more, all are forgotten.
+/// Maximum number of rejected tokens to remember. Beyond it, all are dropped.
 const REFUSED_MAX: usize = 1024;
 
 thread_local! {
-    /// The sessions that this thread has found, of the `Auth` with this number.
+    /// Sessions cached by this thread, for the `Auth` with this number.
     static KEPT: RefCell<(u64, KeptSession)> = RefCell::default();
 }
 
@@ -135,18 +134,17 @@ impl Auth {
         }
     }
 
-    /// Seconds since the start, from 1.
+    /// Returns the seconds since the start, from 1.
     fn seconds(&self) -> u64 {
         self.began.elapsed().as_secs() + 1
     }
 
-    /// Whether permissions are checked.
     pub fn is_enabled(&self) -> bool {
         self.table.is_enabled()
     }
 
-    /// The credential of a call: the field `token` of its headers, else `authorization`, each with or without
-    /// `Bearer `; else the certificate of its connection.
+    /// Extracts the credential of a call: the header `token`, else `authorization`, each with or
+    /// without `Bearer `; else the certificate of its connection.
     pub fn credential(
         &self,
         origin: &Origin,
@@ -162,7 +160,7 @@ impl Auth {
             let certificate = origin.certificate.clone().filter(|_| names_user);
             return certificate.map_or(Credential::None, Credential::Session);
         };
-        // What is no text is no token of ours, and stays unknown.
+        // A non-text value is not a token of ours, and stays unknown.
         let text = value.to_str().unwrap_or_default();
         let text = text.strip_prefix("Bearer ").unwrap_or(text);
         match &self.tokens {
@@ -177,14 +175,14 @@ impl Auth {
         }
     }
 
-    /// As `client`, of a call through the gateway with these headers.
+    /// Returns the quota key of a call through the gateway with these headers. See `client`.
     pub fn gateway_client(&self, client: ClientId, headers: &HeaderMap) -> ClientId {
         let origin = Origin { client, ..Origin::default() };
         let token = headers.get("grpc-metadata-token");
         self.client(client, &self.credential(&origin, headers, token, headers.get(AUTHORIZATION)))
     }
 
-    /// Who shares what clients share: the user of a call, if it has shown one, in place of its address.
+    /// Returns the quota key of a call: the authenticated user if there is one, else the address.
     pub fn client(&self, client: ClientId, credential: &Credential) -> ClientId {
         let session = match credential {
             Credential::None | Credential::Unknown(_) | Credential::Invalid => return client,
@@ -222,8 +220,8 @@ impl Auth {
             if let Some(signed) = kept.signed.get(token) {
                 return Some(Arc::clone(signed));
             }
-            // A client may send one token in each of thousands of requests, at some bytes each: it is
-            // verified once in a second. One that is not valid yet may be so in the next.
+            // A client may send the same token in thousands of small requests: verify it once per
+            // second. A token that is not valid yet may be in the next second.
             let (now, hash) = (SystemTime::now(), self.hashes.hash_one(token));
             let second = unix_seconds(now);
             if kept.refused.get(&hash) == Some(&second) {
@@ -241,7 +239,7 @@ impl Auth {
         })
     }
 
-    /// The caller at this moment. Nothing is kept of an earlier request but the token's session.
+    /// Returns the caller at this time. Only the token's session is cached between requests.
     pub fn caller(&self, credential: &Credential) -> Result<Caller, CallerError> {
         if !self.is_enabled() {
             return Ok(Caller::Unchecked);
@@ -258,8 +256,8 @@ impl Auth {
         }
     }
 
-    /// The user of a request that was admitted before, with its permissions at this moment. Its token may
-    /// have ended meanwhile.
+    /// Returns the user of an already admitted request, with its current permissions. The token may
+    /// have expired since.
     pub fn user_of(&self, credential: &Credential) -> Caller {
         if !self.is_enabled() {
             return Caller::Unchecked;
@@ -296,16 +294,16 @@ impl Auth {
 
 fn changes_of(table: &AuthTable) -> Receiver<()> {
     let (sender, receiver) = channel(());
-    // Without receivers there is nothing to announce.
+    // Without receivers the notification is dropped.
     table.on_change(move || {
         let _ = sender.send(());
     });
     receiver
 }
 
-/// Voids tokens that were not used for their time to live, until the member stops.
+/// Revokes tokens that were not used for their time to live, until the member stops.
 pub async fn expire(auth: Arc<Auth>, stop: Stop) {
-    // A sweep looks at every token, which takes some milliseconds for the most there may be.
+    // A sweep visits every token, which takes some milliseconds for the maximum number.
     let sweep_every = Duration::from_secs((auth.token_ttl.as_secs() / 20).clamp(1, 15));
     loop {
         tokio::select! {
@@ -318,7 +316,6 @@ pub async fn expire(auth: Arc<Auth>, stop: Stop) {
     }
 }
 
-/// Why a member without users does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     #[error("start the threads that hash passwords")]
@@ -327,7 +324,7 @@ pub enum AuthError {
     Key(#[from] KeyError),
 }
 
-/// The kind of token of these settings, with the keys of its files.
+/// Loads the configured type of tokens, including its key files.
 pub fn load_tokens(settings: &AuthSettings) -> Result<Tokens, AuthError> {
     Ok(match &settings.tokens {
         TokenKind::Simple => Tokens::Simple,
@@ -336,7 +333,7 @@ pub fn load_tokens(settings: &AuthSettings) -> Result<Tokens, AuthError> {
     })
 }
 
-/// The users of a member whose state is `table`, until `stop`.
+/// Starts the authentication of a member with the state `table`, until `stop`.
 pub fn start(table: AuthTable, settings: &AuthSettings, stop: &Stop) -> Result<Arc<Auth>, AuthError> {
     let tokens = load_tokens(settings)?;
     let passwords = Passwords::start(settings.bcrypt_cost).map_err(AuthError::PasswordThreads)?;

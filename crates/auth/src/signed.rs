@@ -1,9 +1,9 @@
-//! Signed tokens that were found to be right, and what it may cost to find out.
+//! Cache of verified signed tokens, with a limit on the cost of verification.
 //!
-//! * A signature is verified once, and a token that this member has issued not at all. Tokens are kept until
-//!   they are too many; whether one has ended is looked at with each request.
-//! * What can be refused without a look at the signature is refused so.
-//! * Signatures that turn out wrong are bounded by [`Failures`], unless the method is cheap.
+//! * A signature is verified once, and that of a token issued by this member not at all. Tokens are
+//!   cached until there are too many; their expiry is checked with each request.
+//! * Tokens that are invalid for another reason are rejected without verifying the signature.
+//! * Invalid signatures are limited by [`Failures`], unless the method is cheap.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,14 +16,12 @@ use state_machine::Session;
 use super::failures::Failures;
 use super::jwt::{Claims, Jwt, SignError, unix_seconds};
 
-/// Tokens that are kept: some MiB. With one more, all are forgotten and verified again.
+/// Maximum number of cached tokens: some MiB. Beyond it, the cache is cleared.
 const KNOWN_MAX: usize = 10_000;
 
-/// A signed token that was verified.
 #[derive(Debug)]
 pub struct SignedToken {
     pub session: Arc<Session>,
-    /// The auth revision at which it was issued.
     pub revision: u64,
     /// Unix seconds.
     pub expires_at: Option<u64>,
@@ -36,7 +34,7 @@ impl From<Claims> for SignedToken {
     }
 }
 
-/// Issues tokens and finds out whether they are right. Its Debug form is without them.
+/// Issues and verifies tokens. The Debug output omits them.
 pub struct SignedTokens {
     jwt: Jwt,
     known: Mutex<HashMap<Box<str>, Arc<SignedToken>>>,
@@ -54,8 +52,8 @@ impl SignedTokens {
         SignedTokens { jwt, known: Mutex::default(), failures: Failures::default() }
     }
 
-    /// A new token. It is known at once: its user can call this member even if others at its address send
-    /// wrong tokens.
+    /// Issues a token and caches it immediately: its user can call this member even if another
+    /// client at the same address sends invalid tokens.
     pub fn issue(&self, user: &str, revision: u64, now: SystemTime) -> Result<String, SignError> {
         let token = self.jwt.sign(user, revision, now)?;
         if let Some(unverified) = self.jwt.read(&token, now) {
@@ -64,8 +62,8 @@ impl SignedTokens {
         Ok(token)
     }
 
-    /// A token that was sent from an address. None if it is wrong, not valid now, or its address has sent too
-    /// many wrong ones.
+    /// Looks up a token that was sent from an address. Returns None if it is invalid, not valid
+    /// now, or its address has sent too many invalid ones.
     pub fn find(&self, token: &str, address: Option<IpAddr>, now: SystemTime) -> Option<Arc<SignedToken>> {
         if let Some(signed) = self.known.lock().get(token) {
             return Some(Arc::clone(signed));
@@ -110,12 +108,13 @@ mod tests {
         tokens.find(token, Some(from.parse().unwrap()), at(now)).is_some()
     }
 
-    /// Another member with the same key, on which no token is known.
+    /// Creates another member with the same key and an empty cache.
     fn member(method: &str) -> SignedTokens {
         SignedTokens::new(testing::jwt(method))
     }
 
-    /// Different tokens with wrong signatures: each is signed for another user, and says that it is of `u`.
+    /// Creates different tokens with invalid signatures: each is signed for another user, but
+    /// claims to be of `u`.
     fn wrong(method: &str, now: u64) -> Vec<String> {
         let issuer = testing::jwt(method);
         let right = issuer.sign(USER, 1, at(now)).unwrap();

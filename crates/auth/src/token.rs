@@ -1,40 +1,39 @@
-//! The text of a simple token: random letters, a dot, the index of the log entry that issued it.
+//! Text of a simple token: random letters, a dot, the index of the log entry that issued it.
 //!
-//! Only the client has the letters. The log and the members' tables have their SHA-256, so that who reads a
-//! log learns no token.
+//! Only the client has the letters. The log and the members' tables have their SHA-256, so that a
+//! token cannot be recovered from a log.
 
 use rand::RngExt;
 use sha2::{Digest, Sha256};
 
-/// Letters: 24 of 52, which are 136 random bits. etcd has 16.
+/// Number of letters: 24 of 52 possible ones, which are 136 random bits. etcd has 16.
 const LETTERS: usize = 24;
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// The letters of a new token.
 pub fn letters() -> String {
     let mut random = rand::rng();
     (0..LETTERS).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
 }
 
-/// What the log has in place of the letters: 64 hexadecimal digits.
+/// Returns the digest that the log stores instead of the letters: 64 hexadecimal digits.
 pub fn digest(letters: &str) -> String {
     Sha256::digest(letters).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name under which members keep a token. None for what cannot be one of ours: a digest that was read in
-/// a log is none.
+/// Returns the name under which members store a token. None if the format differs: a digest that
+/// was read from a log is not a token.
 pub fn name(token: &str) -> Option<String> {
     let (letters, index) = token.split_once('.')?;
     (letters.len() == LETTERS).then(|| format!("{}.{index}", digest(letters)))
 }
 
-/// The token that members keep as `name`.
+/// Returns the token that members store as `name`.
 pub fn with_letters(name: &str, letters: &str) -> String {
     let index = name.split_once('.').map_or("", |(_, index)| index);
     format!("{letters}.{index}")
 }
 
-/// The entry that a token says it was issued by.
+/// Returns the log index in a token.
 pub fn index_of(token: &str) -> Option<u64> {
     token.split_once('.')?.1.parse().ok()
 }

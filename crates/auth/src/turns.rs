@@ -1,40 +1,39 @@
-//! Jobs that wait for their turn, shared out by where they come from.
+//! Fair queue of jobs by address and user.
 //!
 //! ```text
-//!   next job ──▶ addresses in turn ──▶ users of that address in turn ──▶ its oldest job
+//!   next job ──▶ addresses round-robin ──▶ users of that address round-robin ──▶ its oldest job
 //! ```
 //!
-//! * Many jobs of one address, or for one user, delay each other. A job of another address waits for one job
-//!   of each address at most, and a job for another user for one job of each user.
-//! * All waiting jobs, those of an address and those for a user at an address are bounded. Beyond it a job is
-//!   refused.
+//! * Many jobs of the same address, or for the same user, delay each other. A job of another
+//!   address waits for at most one job of each address, and a job for another user for one job of
+//!   each user.
+//! * The number of jobs is limited in total, per address, and per user at an address. Jobs beyond a
+//!   limit are rejected.
 //!
-//! Does not know what the jobs do.
+//! Must not depend on the contents of jobs.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Waiting jobs: each is some hundred bytes.
+/// Maximum queued jobs, some hundred bytes each.
 const JOBS_MAX: usize = 1024;
-/// Those of one address: others find a place.
+/// Maximum queued jobs per address, leaving capacity for other addresses.
 const JOBS_OF_ADDRESS_MAX: usize = JOBS_MAX / 4;
-/// Those for one user of an address: its other users find a place.
+/// Maximum queued jobs per user of an address, leaving capacity for its other users.
 const JOBS_OF_USER_MAX: usize = JOBS_OF_ADDRESS_MAX / 4;
 
-/// There is no place for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The jobs that wait.
 pub struct JobTurns<J> {
     waiting: Mutex<WaitingJobs<J>>,
     changed: Condvar,
 }
 
 struct WaitingJobs<J> {
-    /// Those that have jobs; the next one is in front.
+    /// Addresses with jobs, in service order.
     addresses: VecDeque<Address<J>>,
     jobs: usize,
     is_closed: bool,
@@ -42,7 +41,7 @@ struct WaitingJobs<J> {
 
 struct Address<J> {
     address: Option<IpAddr>,
-    /// Those that have jobs; the next one is in front.
+    /// Users with jobs, in service order.
     users: VecDeque<(Box<str>, VecDeque<J>)>,
 }
 
@@ -58,7 +57,6 @@ impl<J> JobTurns<J> {
         JobTurns { waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
-    /// Adds a job for a user, from an address.
     pub fn push(&self, address: Option<IpAddr>, user: &str, job: J) -> Result<(), Full> {
         let address = address.map(network);
         let mut waiting = self.waiting.lock();
@@ -87,7 +85,7 @@ impl<J> JobTurns<J> {
         Ok(())
     }
 
-    /// The next job, once there is one. None after `close`: jobs that wait are dropped then.
+    /// Waits for the next job. Returns None after `close`, which drops queued jobs.
     pub fn next(&self) -> Option<J> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -101,7 +99,7 @@ impl<J> JobTurns<J> {
         }
     }
 
-    /// Ends every `next`.
+    /// Closes the queue and unblocks every `next`.
     pub fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.is_closed = true;
@@ -127,7 +125,7 @@ impl<J> WaitingJobs<J> {
     }
 }
 
-/// What one client has: an address of IPv4, or a network of 64 bits of IPv6.
+/// Returns the network of a client: an IPv4 address, or an IPv6 network with a 64-bit prefix.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

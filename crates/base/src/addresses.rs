@@ -1,28 +1,29 @@
-//! Where one peer is dialled.
+//! Addresses at which to dial one peer.
 //!
 //! ```text
-//!   listed ──update──▶ former ──the peer answers where the list has it──▶ forgotten
+//!   listed ──update──▶ former ──the peer responds at a listed URL──▶ forgotten
 //! ```
 //!
-//! An operator changes the list first and starts the member at its new address afterwards, perhaps much
-//! later, and the new address may be misspelt. So a member stays reachable where it was.
+//! An operator updates the membership first and restarts the member at its new address later, possibly
+//! much later, and the new address may be misspelt. The member therefore stays reachable at its
+//! previous addresses.
 //!
-//! Knows no connections. The simulator dials by it as well.
+//! Has no I/O; the simulator uses it too.
 
-use crate as base; // Mutants are found in the source by `base::`.
+use crate as base; // The list of mutants is checked by a search for `base::mutant`.
 
-/// Former addresses that are kept of one peer: those of some updates in a row.
+/// Maximum number of former addresses retained per peer.
 const FORMER_MAX: usize = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Where the list has the peer. Empty: it is not in the list.
+    /// URLs of the peer in the membership. Empty if it is not a member.
     listed: Vec<String>,
-    /// Where it was dialled before, if it has not answered yet where the list has it.
+    /// Previous URLs, kept until the peer responds at a listed one.
     former: Vec<String>,
-    /// Where it says that it is; see `introduction`.
+    /// URLs that the peer reports for itself; see `introduction`.
     claimed: Vec<String>,
-    /// Where it answered last.
+    /// URL of the last response.
     answers_at: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl Addresses {
         &self.listed
     }
 
-    /// All of them, in the order in which they are dialled.
+    /// Returns all URLs in dialling order.
     pub fn all(&self) -> Vec<String> {
         let mut all = self.listed.clone();
         for url in self.former.iter().chain(&self.claimed) {
@@ -46,24 +47,26 @@ impl Addresses {
         all
     }
 
-    /// All of them, the one where the peer answered last before the others.
+    /// Returns all URLs, with that of the last response first.
     pub fn by_last_answer(&self) -> Vec<String> {
         let mut all = self.all();
         all.sort_by_key(|url| Some(url) != self.answers_at.as_ref());
         all
     }
 
-    /// Whether the list has the peer there, or had. Without TLS any server may be at another address.
+    /// Reports whether the membership lists the URL or used to. Without TLS, any server may be at another
+    /// address.
     pub fn is_of_list(&self, url: &String) -> bool {
         self.listed.contains(url) || self.former.contains(url)
     }
 
-    /// Takes in what list and introductions have now. True if that is something new.
+    /// Replaces the listed and claimed URLs. Returns true if they changed.
     pub fn follow(&mut self, listed: Vec<String>, claimed: Vec<String>) -> bool {
         if (&self.listed, &self.claimed) == (&listed, &claimed) {
             return false;
         }
-        // A bug to be found: the documented order of an update cuts the member off until its restart.
+        // Known bug for mutation tests: the documented order of an update disconnects the member until it
+        // restarts.
         if self.listed != listed && !self.listed.is_empty() && !base::mutant("links-end-at-an-update") {
             self.former = self.by_last_answer();
             self.former.retain(|url| !listed.contains(url));
@@ -73,7 +76,7 @@ impl Addresses {
         true
     }
 
-    /// The peer answered there. True if that is something new.
+    /// Records a response at `url`. Returns true if this changed the addresses.
     pub fn note_answer(&mut self, url: &String) -> bool {
         if self.answers_at.as_ref() == Some(url) && (self.former.is_empty() || !self.listed.contains(url)) {
             return false;

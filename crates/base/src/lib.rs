@@ -1,23 +1,24 @@
-//! Definitions and encodings that several crates share.
+//! Definitions and encodings shared by several crates.
 //!
-//! * Reading is total: any bytes give a value or none, never a panic, and no length that was read allocates
-//!   more than its input can fill.
+//! * Decoders are total: any input yields a value or `None`, never a panic, and a decoded length cannot
+//!   allocate more than the input can fill.
 //!
-//! Must not depend on any other crate of ours. No I/O; a build of tests reads one variable, in `mutant`.
+//! Must not depend on any other crate of the workspace. No I/O, except that test builds read one
+//! environment variable in `mutant`.
 
-mod replicated; // numbers of Raft, the cost of a command, whether its outcome is wanted
+mod replicated; // Raft's numbers, the cost of a command, whether its outcome is wanted
 
-mod addresses; // where one peer is dialled
-mod shares; // how clients share a bound
+mod addresses; // addresses at which to dial one peer
+mod shares; // how clients share a limit
 
-pub mod lz4; // LZ4 blocks, decompressed within a bound
-pub mod varint; // numbers of seven bits per byte
+pub mod lz4; // LZ4 blocks, decompressed with a size limit
+pub mod varint; // integers in seven bits per byte
 
 pub use addresses::Addresses;
 pub use replicated::{Answer, Cost, LogIndex, LogPosition, NodeId, Term};
 pub use shares::{ClientId, ShareUse, Shares};
 
-/// An error and what caused it, in one line.
+/// Formats an error and its chain of sources in one line.
 pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -28,11 +29,11 @@ pub fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether this process has the known bug of this name, built in on purpose, so that a test shows that it
-/// notices it; `crates/sim/mutants.txt` lists them.
+/// Reports whether the known bug `name` is enabled in this process. Tests use it to prove that they
+/// detect that bug; `crates/sim/mutants.txt` lists the names.
 ///
-/// A process has at most one, which the variable `KV_MUTANT` names. Only tests are built with the feature
-/// `mutants`, and it has no effect without debug assertions: what is released has none of them.
+/// The variable `KV_MUTANT` selects at most one. Only tests are built with the feature `mutants`, and
+/// it has no effect without debug assertions, so release builds contain no mutants.
 #[cfg(all(feature = "mutants", debug_assertions))]
 pub fn mutant(name: &str) -> bool {
     use std::sync::LazyLock;

@@ -1,9 +1,9 @@
-//! LZ4 blocks. The length of the raw bytes is stored by the caller; a block does not contain it.
+//! LZ4 blocks. A block does not contain the length of its raw bytes; the caller stores it.
 
 use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 
-/// Appends the LZ4 block of `raw` to `out` if it has at most `bytes_max` bytes. False, and `out` unchanged,
-/// if not.
+/// Appends the LZ4 block of `raw` to `out` if it is at most `bytes_max` bytes long. Otherwise returns
+/// false and leaves `out` unchanged.
 pub fn compress(raw: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.resize(start + get_maximum_output_size(raw.len()), 0);
@@ -13,8 +13,9 @@ pub fn compress(raw: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
     is_small
 }
 
-/// The raw bytes of a block: exactly `raw_bytes`. `None` if it has others. Nothing is allocated if no block
-/// of this length has so many raw bytes, so a forged length cannot make a reader allocate a gigabyte.
+/// Decompresses a block to exactly `raw_bytes` bytes, or returns `None`. Does not allocate if a block
+/// of this length cannot expand to `raw_bytes`, so a forged length cannot make a reader allocate a
+/// gigabyte.
 pub fn decompress(block: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     if raw_bytes > raw_bytes_max(block.len()) {
         return None;
@@ -23,7 +24,7 @@ pub fn decompress(block: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     decompress_into(block, &mut raw).is_ok_and(|bytes| bytes == raw_bytes).then_some(raw)
 }
 
-/// The most that a block of this length can contain: one byte of a match's length stands for up to 255 bytes.
+/// Returns the maximum raw length of a block: each byte of a match length adds up to 255 bytes.
 pub fn raw_bytes_max(block_bytes: usize) -> usize {
     block_bytes.saturating_mul(255)
 }

@@ -1,37 +1,37 @@
-//! What Raft, the log, the store and the state machine agree on.
+//! Types shared by Raft, the log, the store and the state machine.
 //!
-//! * An index and a term have separate types: neither is accepted where the other, or a count, is expected.
-//! * They are bare numbers in three places only: in the messages and fields of raft-rs, in the encodings of
-//!   files and messages, and in what a person reads.
+//! * Indexes and terms have separate types, so one cannot be passed as the other or as a count.
+//! * They are plain integers in three places only: messages and fields of raft-rs, encodings of files
+//!   and messages, and text for people.
 //!
-//! Costs nothing: each type is the number that it holds.
+//! The wrappers have no runtime cost.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// Place of an entry in the log. The first entry of a new log is 1, so 0 stands for "before everything".
+/// Index of an entry in the log. A new log starts at 1, so 0 means "before the first entry".
 ///
-/// An index and a count give an index; two indexes give a count.
+/// Index plus count is an index; the difference of two indexes is a count.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogIndex(pub u64);
 
 impl LogIndex {
-    /// Before the first entry of any log.
+    /// Position before the first entry of any log.
     pub const ZERO: LogIndex = LogIndex(0);
 
-    /// The index after this one.
+    /// Returns the following index.
     #[must_use]
     pub fn next(self) -> LogIndex {
         LogIndex(self.0.checked_add(1).expect("2^64 entries are never written"))
     }
 
-    /// The index so many entries before this one, or 0.
+    /// Returns the index `entries` before this one, or 0.
     #[must_use]
     pub fn saturating_sub(self, entries: u64) -> LogIndex {
         LogIndex(self.0.saturating_sub(entries))
     }
 
-    /// How many entries this one is after `earlier`; 0 if it is not after it.
+    /// Returns the number of entries from `earlier` to this index; 0 if this index is not after it.
     #[must_use]
     pub fn entries_since(self, earlier: LogIndex) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -60,19 +60,19 @@ impl Sub for LogIndex {
     }
 }
 
-/// Raft's term: it has at most one leader. Along a log, terms never go back (Raft, figure 2: a leader appends
-/// in its own term, and a term only grows).
+/// Raft term, with at most one leader. Terms never decrease along a log (Raft, figure 2: a leader
+/// appends in its current term, and a term only grows).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
-/// A member's number in Raft, which is etcd's member id; 0 is no member.
+/// Raft number of a member, identical to etcd's member id; 0 means no member.
 ///
-/// A bare number: clients and files have it as one, and there is no arithmetic with it. Since indexes and
-/// terms have types, it is not mistaken for one of them.
+/// A plain integer: clients and files use it as such, and it has no arithmetic. Indexes and terms have
+/// types, so it cannot be confused with them.
 pub type NodeId = u64;
 
-/// Index and term together name one entry of all logs of a cluster: two logs that agree in one position agree
-/// in all entries before it (Raft's log matching).
+/// Index and term of an entry; together they identify it across all logs of a cluster. Logs that agree
+/// on one position agree on all entries before it (Raft's log matching property).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct LogPosition {
     pub index: LogIndex,
@@ -80,13 +80,13 @@ pub struct LogPosition {
 }
 
 impl LogPosition {
-    /// From the numbers that a file or a message holds.
+    /// Builds a position from the numbers in a file or a message.
     pub const fn new(index: u64, term: u64) -> LogPosition {
         LogPosition { index: LogIndex(index), term: Term(term) }
     }
 }
 
-/// An index or a term is shown as its number, in errors and in traces.
+/// Formats the type as its number in errors and traces.
 macro_rules! shown_as_number {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {
@@ -105,21 +105,21 @@ macro_rules! shown_as_number {
 
 shown_as_number!(LogIndex, Term);
 
-/// What applying a command costs at most.
+/// Upper bound of the cost of applying a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Keys that are looked up or written.
+    /// Keys that the command looks up or writes.
     pub keys: usize,
-    /// A stored value is read.
+    /// True if the command reads stored values.
     pub reads_values: bool,
 }
 
 /// Whether a caller on this member waits for the outcome of a command.
 ///
-/// It must not influence the machine's state: the same command is `Wanted` on one member only.
+/// Must not influence the state of the machine: a command is `Wanted` on one member only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     Wanted,
-    /// Data that only a response needs is not read: ranges of transactions, previous values.
+    /// Skips reads that only a response needs: ranges of transactions, previous values.
     Unwanted,
 }

@@ -1,24 +1,24 @@
-//! The rule by which clients share a bound, and who holds how much of it.
+//! Fair sharing of a limit among clients.
 //!
-//! * A connection leaves at least as much free as it holds. So the first takes a half of the bound at most, a
-//!   second one a quarter.
-//! * All connections of one caller leave at least a third of what they hold: a quarter of the bound is left
-//!   for others, however many connections a caller opens.
-//! * A caller is over its share while little is free and it holds more than a part of the bound that is equal
-//!   for all. What it holds and does not use should be given up then: shares shrink as others come.
+//! * A connection leaves at least as much free as it holds. The first takes at most half of the limit,
+//!   a second one a quarter.
+//! * All connections of one caller leave at least a third of their sum free, so a quarter of the limit
+//!   remains for other callers however many connections one caller opens.
+//! * A caller is over its share if little is free and it holds more than an equal part of the limit. It
+//!   should then release its unused part, so shares shrink as more callers arrive.
 //!
-//! The caller of a connection is its user, or its address without one.
+//! The caller of a connection is its user or, without one, its address.
 //!
-//! Knows no clock and no lock, and does not know what is shared.
+//! Independent of clocks, locks, and the resource that is shared.
 
 use std::collections::HashMap;
 
-/// What all connections of a caller hold may be so many times what they leave.
+/// Maximum ratio of a caller's total to the free part.
 const CALLER_FACTOR: u64 = 3;
-/// Little is free when less than this part of the bound is.
+/// Little is free when less than 1/`FREE_PART` of the limit is.
 const FREE_PART: u64 = 4;
 
-/// Who shares: a connection, and its caller. Numbers of connections are never used twice in one run.
+/// A connection and its caller. Connection numbers are unique within a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ClientId {
     pub caller: u64,
@@ -26,13 +26,13 @@ pub struct ClientId {
 }
 
 impl ClientId {
-    /// A connection that is the only one of its caller.
+    /// Returns the id of a caller with a single connection.
     pub const fn alone(number: u64) -> ClientId {
         ClientId { caller: number, connection: number }
     }
 }
 
-/// Sums of what is held, with what is asked for.
+/// Amounts held, including the requested amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareUse {
     pub total: u64,
@@ -41,25 +41,26 @@ pub struct ShareUse {
 }
 
 impl ShareUse {
-    /// What has to be free, without what is held, for a connection and its caller to leave enough.
+    /// Returns the free amount, after the request, that the connection and its caller must leave.
     pub fn needs(&self) -> u64 {
         let of_caller = self.caller.saturating_add(self.connection.saturating_mul(CALLER_FACTOR + 1));
         let is_alone = self.caller == self.connection;
         if is_alone { self.connection } else { self.connection.max(of_caller.div_ceil(CALLER_FACTOR)) }
     }
 
-    /// Whether a connection and its caller leave enough free of a bound.
+    /// Reports whether the connection and its caller leave enough of `bound` free.
     pub fn leaves_enough(&self, bound: u64) -> bool {
         bound.checked_sub(self.total).is_some_and(|free| self.needs() <= free)
     }
 
-    /// Whether the caller should give back what it does not use, while so many callers hold something.
+    /// Reports whether the caller should release its unused part, given the number of callers that hold
+    /// something.
     pub fn is_over(&self, bound: u64, callers: usize) -> bool {
         bound.saturating_sub(self.total) < bound / FREE_PART && self.caller > bound / (callers as u64 + 1)
     }
 }
 
-/// A bound on nothing in particular, and what each client holds.
+/// Amounts of a shared limit held by each client.
 #[derive(Debug, Default)]
 pub struct Shares {
     total: u64,
@@ -68,7 +69,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// What is held, and would be with `weight` more for a client.
+    /// Returns the amounts held if the client took `weight` more.
     pub fn with(&self, client: ClientId, weight: u64) -> ShareUse {
         ShareUse {
             total: self.total + weight,
@@ -81,12 +82,12 @@ impl Shares {
         self.total
     }
 
-    /// What a client holds.
+    /// Returns the amount held by a client.
     pub fn held(&self, client: ClientId) -> u64 {
         self.connections.get(&client).map_or(0, |held| *held)
     }
 
-    /// Callers that hold something.
+    /// Returns the number of callers that hold something.
     pub fn callers(&self) -> usize {
         self.callers.len()
     }
@@ -99,7 +100,7 @@ impl Shares {
         }
     }
 
-    /// Gives back what was added.
+    /// Releases an amount that `add` added.
     pub fn remove(&mut self, client: ClientId, weight: u64) {
         if weight > 0 {
             self.total -= weight;
@@ -109,7 +110,7 @@ impl Shares {
     }
 }
 
-/// What holds nothing is forgotten.
+/// Subtracts `weight`, and removes an entry that reaches zero.
 fn subtract<K: Eq + std::hash::Hash>(held: &mut HashMap<K, u64>, key: K, weight: u64) {
     let own = held.get_mut(&key).expect("what is given back was held");
     *own -= weight;
@@ -122,7 +123,7 @@ fn subtract<K: Eq + std::hash::Hash>(held: &mut HashMap<K, u64>, key: K, weight:
 mod tests {
     use super::*;
 
-    /// Takes all that these clients get, one after the other.
+    /// Gives each client in order as much as it can take.
     fn fill(bound: u64, clients: impl Iterator<Item = ClientId>) -> (Shares, Vec<u64>) {
         let mut shares = Shares::default();
         let taken = clients.map(|client| {

@@ -1,11 +1,11 @@
 //! Varints (LEB128): seven bits per byte, low group first, the top bit set on all bytes but the last.
 //!
-//! Readers are with their formats, since these differ in what they accept: protobuf and the store accept
-//! longer forms of small numbers, messages of peers do not.
+//! Decoders live with their formats because these differ in strictness: protobuf and the store accept
+//! overlong encodings of small numbers, peer messages do not.
 
 use bytes::BufMut;
 
-/// Appends `value`.
+/// Appends the encoding of `value`.
 pub fn put_varint(out: &mut impl BufMut, mut value: u64) {
     while value >= 0x80 {
         out.put_u8(value as u8 | 0x80);
@@ -14,7 +14,7 @@ pub fn put_varint(out: &mut impl BufMut, mut value: u64) {
     out.put_u8(value as u8);
 }
 
-/// Bytes that `put_varint` appends: 1 to 10.
+/// Returns the number of bytes that `put_varint` appends: 1 to 10.
 pub fn varint_bytes(value: u64) -> usize {
     // 7 bits each; 0 takes one byte.
     (70 - (value | 1).leading_zeros() as usize) / 7

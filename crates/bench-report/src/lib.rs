@@ -1,4 +1,4 @@
-//! Published measurements as data, the result of a measurement as values, and what is shown of it.
+//! Published measurements, measured results, and the reports about them.
 //!
 //! ```text
 //!   suites/*.json ──▶ Suite ── measured by the load generator ──▶ Report ─┬─ JSON ───▶ a file that reads back
@@ -7,18 +7,18 @@
 //!                                                                                           └─ markdown
 //! ```
 //!
-//! Must not depend on how anything is measured.
+//! Independent of how measurements are made.
 
-// Values.
-pub mod metric; // the figures by name
-pub mod model; // the result of a measurement
+// Values
+pub mod metric; // metrics by name
+pub mod model; // result of a measurement
 pub mod suite; // published rows
 
-// From values to a page.
+// Values to page
 pub mod number; // digits and units
 pub mod page; // sentences, tables, plots
 
-pub mod compose; // which of them a report has
+pub mod compose; // selects the contents of a report
 
-// From a page to files.
+// Page to files
 pub mod render; // HTML, Markdown, CSV

@@ -1,24 +1,22 @@
-//! The figures of a run, each with its name, unit and direction: renderers use [`METRICS`] and need no other
-//! list.
+//! The metrics of a run with name, unit and direction: renderers use [`METRICS`] and need no other list.
 //!
-//! *per request* means per request that succeeded.
+//! *per request* means per successful request.
 
 use serde::{Deserialize, Serialize};
 
-/// Which value stands for several rounds.
+/// Statistic that combines several rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Middle {
     #[default]
     Median,
-    /// As a write-up has it that published the means of its rounds.
+    /// Used by a write-up that published the means of its rounds.
     Mean,
 }
 
-/// One figure of [`Metrics`].
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// As the JSON has it.
+    /// JSON field name.
     pub key: &'static str,
     pub title: &'static str,
     pub unit: &'static str,
@@ -28,7 +26,7 @@ pub struct Metric {
     set: fn(&mut Metrics, Option<f64>),
 }
 
-/// Which of two values is better.
+/// Direction of improvement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     Higher,
@@ -37,10 +35,10 @@ pub enum Better {
     Neutral,
 }
 
-/// Declares the struct and the table from one list, so that they cannot differ.
+/// Declares the struct and the table from a single list, which keeps them consistent.
 macro_rules! metrics {
     ($($key:ident: $title:literal, $unit:literal, $decimals:literal, $better:ident, $doc:literal;)*) => {
-        /// Figures of one run, or medians of several. `None`: unknown.
+        /// Metrics of a run, or medians of several. `None`: unknown.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct Metrics {
             $(
@@ -50,7 +48,7 @@ macro_rules! metrics {
             )*
         }
 
-        /// Every figure, in the order of a report.
+        /// All metrics, in report order.
         pub const METRICS: &[Metric] = &[
             $(Metric {
                 key: stringify!($key),
@@ -131,8 +129,8 @@ metrics! {
 }
 
 impl Metrics {
-    /// The middle of several runs, figure by figure; errors are summed. `None` without runs. A figure that
-    /// only some runs have is the middle of those.
+    /// Combines several runs metric by metric; errors are summed. Returns `None` without runs. A metric
+    /// missing in some runs is computed from the remaining ones.
     pub fn middle(runs: &[Metrics], of: Middle) -> Option<Metrics> {
         if runs.is_empty() {
             return None;
@@ -150,7 +148,7 @@ impl Metrics {
         Some(middle)
     }
 
-    /// Drops the figures that are sums or extremes over all members.
+    /// Drops the metrics that are sums or extremes over all members.
     pub fn forget_sums_of_members(&mut self) {
         for metric in METRICS.iter().filter(|metric| metric.is_of_all_members()) {
             (metric.set)(self, None);
@@ -168,17 +166,16 @@ impl Metrics {
 }
 
 impl Metric {
-    /// Its title with its unit.
+    /// Returns the title with the unit.
     pub fn label(&self) -> String {
         if self.unit.is_empty() { self.title.into() } else { format!("{}, {}", self.title, self.unit) }
     }
 
-    /// The figure of this name.
     pub fn by_key(key: &str) -> Option<&'static Metric> {
         METRICS.iter().find(|metric| metric.key == key)
     }
 
-    /// Whether the figure is wrong unless every member of the cluster was measured.
+    /// Reports whether the metric is only valid if every member of the cluster was measured.
     pub fn is_of_all_members(&self) -> bool {
         [
             "server_cpu_micros",
@@ -204,7 +201,7 @@ impl Metric {
         .contains(&self.key)
     }
 
-    /// Least and most of several runs.
+    /// Returns the minimum and maximum over several runs.
     pub fn spread<'a>(&self, runs: impl IntoIterator<Item = &'a Metrics>) -> Option<(f64, f64)> {
         let values = runs.into_iter().filter_map(self.get);
         values.fold(None, |spread, value| match spread {
@@ -213,7 +210,7 @@ impl Metric {
         })
     }
 
-    /// How many times the second the first is; `None` where either is missing or the second is 0.
+    /// Returns `first` ÷ `second`; `None` if either is missing or the second is 0.
     pub fn ratio(&self, first: &Metrics, second: &Metrics) -> Option<f64> {
         let ratio = (self.get)(first)? / (self.get)(second)?;
         ratio.is_finite().then_some(ratio)
@@ -224,7 +221,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// Returns the median; the mean of the two middle values if their number is even.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A count or rate: `44,341`, `583`, `7.25`.
+/// Formats a count or rate: `44,341`, `583`, `7.25`.
 pub fn count(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".into(),
@@ -13,7 +13,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// A quantity with about three digits: `1,204`, `22.4`, `1.62`, `0.058`.
+/// Formats a quantity with about three digits: `1,204`, `22.4`, `1.62`, `0.058`.
 pub fn quantity(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".into(),
@@ -26,7 +26,7 @@ pub fn quantity(value: f64) -> String {
     }
 }
 
-/// A published figure, with its published digits: `44,341`, `1.6`, `0.7`.
+/// Formats a published number with its published digits: `44,341`, `1.6`, `0.7`.
 pub fn given(value: f64) -> String {
     if value.abs() >= 100.0 {
         return count(value);
@@ -35,12 +35,12 @@ pub fn given(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `1 row`, `2 rows`.
+/// Formats a count with its noun: `1 row`, `2 rows`.
 pub fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {one}s", grouped(count as f64)) }
 }
 
-/// `1.82×`, `0.055×`, `12.4×`.
+/// Formats a ratio: `1.82×`, `0.055×`, `12.4×`.
 pub fn ratio(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".into(),
@@ -51,7 +51,7 @@ pub fn ratio(value: f64) -> String {
     }
 }
 
-/// A difference relative to another value, 0.12 for 12 %: `+12 %`, `−5 %`, `0 %`.
+/// Formats a relative difference, 0.12 for 12 %: `+12 %`, `−5 %`, `0 %`.
 pub fn change(part: f64) -> String {
     let percent = (part * 100.0).round();
     match percent {
@@ -62,7 +62,7 @@ pub fn change(part: f64) -> String {
     }
 }
 
-/// The label of a tick: `0`, `500`, `20k`, `1.5M`, `0.05`.
+/// Formats a tick label: `0`, `500`, `20k`, `1.5M`, `0.05`.
 pub fn tick(value: f64) -> String {
     let plain = |value: f64| {
         let text = format!("{value:.3}");
@@ -78,7 +78,7 @@ pub fn tick(value: f64) -> String {
     }
 }
 
-/// Bytes of a size that people choose: `256 B`, `2 KiB`, `1.5 MiB`.
+/// Formats a byte size with a binary unit: `256 B`, `2 KiB`, `1.5 MiB`.
 pub fn size(bytes: u64) -> String {
     for (unit, name) in [(1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit {
@@ -88,12 +88,12 @@ pub fn size(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// `10 %`, `0.5 %`.
+/// Formats a fraction: `10 %`, `0.5 %`.
 pub fn percent(part: f64) -> String {
     format!("{} %", tick(part * 100.0))
 }
 
-/// `45 s`, `12 min 5 s`, `2 h 3 min`.
+/// Formats a duration: `45 s`, `12 min 5 s`, `2 h 3 min`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.round().max(0.0) as u64;
     match whole {
@@ -103,7 +103,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A moment of Unix time in UTC: `2026-11-21 09:12 UTC`.
+/// Formats Unix time in UTC: `2026-11-21 09:12 UTC`.
 pub fn moment(unix_seconds: u64) -> String {
     // The last second of the year 9999.
     let since = Duration::from_secs(unix_seconds.min(253_402_300_799));

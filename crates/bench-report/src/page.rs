@@ -5,20 +5,19 @@
 //!                         └──markdown──▶ tables for a README
 //! ```
 //!
-//! * Numbers are text here, so that all formats of a page show the same.
-//! * A figure that was not measured is a cell with the reason, never empty and never zero.
+//! * Numbers are text, so that all formats of a page show the same digits.
+//! * A metric that was not measured is a cell with the reason, never empty and never zero.
 //!
-//! Must not depend on how results are measured, nor on any markup.
+//! Independent of measurement and markup.
 
-/// A whole report.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub title: String,
     /// The result in one or two sentences.
     pub lede: String,
-    /// What limits the figures, the most important first.
+    /// Limitations of the metrics, most important first.
     pub notices: Vec<String>,
-    /// How it was measured: name and value.
+    /// Parameters of the measurement.
     pub facts: Vec<Fact>,
     pub overview: Option<Ratios>,
     pub sections: Vec<Section>,
@@ -36,25 +35,23 @@ pub struct Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactKind {
     Prose,
-    /// A command line.
     Command,
 }
 
-/// One suite.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     /// Unique within the page; letters, digits, dots and dashes.
     pub anchor: String,
     pub title: String,
     pub intro: Vec<String>,
-    /// The address of the published figures.
+    /// URL of the published measurements.
     pub source: Option<String>,
     pub tables: Vec<ReportTable>,
     pub groups: Vec<FigureGroup>,
     pub details: Vec<Detail>,
 }
 
-/// All figures of one row.
+/// All metrics of a row.
 #[derive(Clone, Debug)]
 pub struct Detail {
     pub anchor: String,
@@ -65,7 +62,7 @@ pub struct Detail {
     pub figures: Vec<Figure>,
 }
 
-/// Figures shown next to each other.
+/// Figures displayed side by side.
 #[derive(Clone, Debug)]
 pub struct FigureGroup {
     pub title: String,
@@ -74,11 +71,11 @@ pub struct FigureGroup {
     pub folding: Folding,
 }
 
-/// Whether all figures of a group are visible at first.
+/// Initial visibility of a group's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folding {
     Open,
-    /// The first few; the others are one click away.
+    /// The first few; the remaining ones are one click away.
     AfterSome,
 }
 
@@ -87,7 +84,7 @@ pub struct ReportTable {
     pub caption: String,
     /// Headings over several columns; the first column has none.
     pub groups: Vec<ColumnGroup>,
-    /// The first names the rows.
+    /// Columns; the first one names the rows.
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<TableCell>>,
 }
@@ -105,7 +102,7 @@ pub struct Column {
     pub owner: Option<Owner>,
 }
 
-/// Which side a figure belongs to; decides colour, dash and marker.
+/// System that a value belongs to; determines colour, dash and marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Published,
@@ -114,7 +111,6 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// In the style sheet.
     pub fn class(self) -> &'static str {
         match self {
             Owner::Published => "published",
@@ -134,16 +130,16 @@ pub enum TableCell {
     Name {
         text: String,
         detail: String,
-        /// The place on the page with its details.
+        /// Anchor of the details on the page.
         anchor: Option<String>,
     },
-    /// Words that were published instead of a number.
+    /// Published remark in place of a number.
     Words(String),
-    /// Several published figures, each with its subject.
+    /// Several published values, each with its subject.
     Stack(Vec<(String, String)>),
     Number {
         text: String,
-        /// Least to greatest of the rounds, if there were several.
+        /// Minimum and maximum of the rounds, if there were several.
         spread: Option<String>,
     },
     Ratio {
@@ -153,23 +149,22 @@ pub enum TableCell {
     Missing(&'static str),
 }
 
-/// What a ratio means for the first system.
+/// Meaning of a ratio for the first system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RatioVerdict {
     Better,
     Worse,
     /// The spreads of the rounds overlap.
     Even,
-    /// Neither direction is better in itself.
+    /// Neither direction is an improvement.
     Neutral,
 }
 
-/// A plot with its texts.
 #[derive(Clone, Debug)]
 pub struct Figure {
     pub title: String,
     pub caption: String,
-    /// The plot in words, for screen readers.
+    /// Text description of the plot, for screen readers.
     pub description: String,
     pub plot: LinePlot,
 }
@@ -189,10 +184,10 @@ pub struct Axis {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// From zero.
+    /// Starts at zero.
     Linear,
     Log,
-    /// Values are 1 / (1 − q), ticks are the percentiles, as HdrHistogram plots them.
+    /// Values are 1 / (1 − q) and ticks are percentiles, like in HdrHistogram plots.
     Percentile,
 }
 
@@ -206,13 +201,12 @@ pub struct Series {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
-    /// As the system is always drawn.
+    /// Default stroke of the system.
     Plain,
     /// A second aspect of the same system.
     Dashed,
-    /// Few points, each of which was measured by itself.
+    /// A few points, each measured separately.
     Marked,
-    /// Both: a second line of few points.
     MarkedDashed,
 }
 
@@ -230,16 +224,16 @@ impl Stroke {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// Least and greatest of the rounds.
+    /// Minimum and maximum of the rounds.
     pub spread: Option<(f64, f64)>,
 }
 
-/// One ratio per line on a shared logarithmic axis, 1 in the middle.
+/// A line per ratio on a shared logarithmic axis with 1 in the middle.
 #[derive(Clone, Debug)]
 pub struct Ratios {
     pub title: String,
     pub caption: String,
-    /// The labels left and right of 1.
+    /// Labels left and right of 1.
     pub sides: [String; 2],
     pub groups: Vec<RatioGroup>,
 }
@@ -260,7 +254,7 @@ pub struct RatioRow {
 }
 
 impl RatioVerdict {
-    /// For readers who do not see the colour.
+    /// Returns the verdict as a word, for readers without colour vision.
     pub fn word(self) -> &'static str {
         match self {
             RatioVerdict::Better => "better",
@@ -270,7 +264,6 @@ impl RatioVerdict {
         }
     }
 
-    /// In the style sheet.
     pub fn class(self) -> &'static str {
         if self == RatioVerdict::Neutral { "neutral" } else { self.word() }
     }

@@ -1,15 +1,15 @@
-//! Published write-ups as data: what each of their rows sent, and the figure that came out.
+//! Published write-ups as data: the load of each of their rows, and the published results.
 //!
 //! ```text
 //!   suites/*.json ──parse──▶ Suite ── rows ──scale──▶ Row as it is measured here
 //! ```
 //!
-//! * One file per write-up. A row that was published with a single key is followed by one with as many keys
-//!   as requests.
-//! * Scaling shrinks totals only: sizes, connections, clients and targets stay as published, and no row gets
-//!   fewer requests than it has clients, or than a percentile needs.
+//! * There is a file per write-up. A row that was published with a single key is followed by a variant with
+//!   as many keys as requests.
+//! * Scaling shrinks totals only: sizes, connections, clients and targets stay as published, and the total
+//!   of a row stays at least the number of its clients and the minimum for a percentile.
 //!
-//! Must not depend on how rows are measured.
+//! Independent of how rows are measured.
 
 use crate::metric::Middle;
 use crate::model::{
@@ -18,12 +18,12 @@ use crate::model::{
 };
 use serde::Deserialize;
 
-/// Below this a p99 would be the slowest request but one.
+/// Minimum total; below it a p99 would be the second slowest request.
 const TOTAL_MIN: u64 = 200;
-/// Rounds of a row, unless it or the command line says otherwise.
+/// Default number of rounds.
 pub const ROUNDS: usize = 3;
 
-/// Each write-up by its name; the last two are this project's.
+/// Write-ups by name; the last two are this project's.
 const FILES: [(&str, &str); 7] = [
     ("docs-3.2", include_str!("../suites/docs-3.2.json")),
     ("docs-3.0", include_str!("../suites/docs-3.0.json")),
@@ -33,12 +33,11 @@ const FILES: [(&str, &str); 7] = [
     (CORE, include_str!("../suites/core.json")),
     (COORDINATION, include_str!("../suites/coordination.json")),
 ];
-/// The default suite.
+/// Default suite.
 pub const CORE: &str = "core";
-/// Watchers, leases and transactions that depend on what they read.
+/// Suite of watchers, leases, and transactions that depend on their reads.
 pub const COORDINATION: &str = "coordination";
 
-/// A write-up.
 #[derive(Clone, Debug)]
 pub struct Suite {
     pub id: String,
@@ -48,24 +47,22 @@ pub struct Suite {
     pub rows: Vec<SuiteRow>,
 }
 
-/// One of its rows.
 #[derive(Clone, Debug)]
 pub struct SuiteRow {
     pub id: String,
     pub title: String,
-    /// `total` is as published until the row is scaled.
+    /// Load; `total` is the published one until the row is scaled.
     pub spec: RowSpec,
     pub distinct_keys: bool,
-    /// Runs of the full total before the first round; 0: a tenth of one.
+    /// Runs of the full total before the first round; 0: a tenth of a run.
     pub warm_up_runs: usize,
-    /// The load goes on until the members have measured the round trips between them.
+    /// The load continues until the members have measured the round trips between them.
     pub round_trips: bool,
-    /// The members keep their files in memory, so that no disk is measured.
+    /// The members store their files in memory, so that no disk is measured.
     pub ram_disk: bool,
     pub published: Vec<PublishedFigure>,
 }
 
-/// A suite as its file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SuiteFile {
@@ -120,7 +117,7 @@ struct FileRow {
 enum FileKeys {
     One,
     Distinct,
-    /// A hundred, however many requests.
+    /// A hundred, regardless of the number of requests.
     Hundred,
 }
 
@@ -136,12 +133,12 @@ struct FilePublished {
     change: Option<PublishedChange>,
 }
 
-/// The names of all suites, in their order.
+/// Returns the names of all suites in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// The suites of these names; `all` stands for all write-ups, none for [`CORE`].
+/// Finds the suites with these names; `all` selects all write-ups, an empty list [`CORE`].
 pub fn find(wanted: &[String]) -> Result<Vec<Suite>, String> {
     let mut found: Vec<Suite> = Vec::new();
     let default = [CORE.to_owned()];
@@ -224,7 +221,7 @@ impl FileRow {
 }
 
 impl Suite {
-    /// Keeps the rows of these names; all of them where there are none.
+    /// Retains the rows with these names; all of them if `rows` is empty.
     pub fn keep(&mut self, rows: &[String]) {
         if !rows.is_empty() {
             self.rows.retain(|row| rows.contains(&row.id));
@@ -233,11 +230,11 @@ impl Suite {
 }
 
 impl SuiteRow {
-    /// The row with its total multiplied by `scale`, measured `rounds` times if that is given.
+    /// Returns the row with its total multiplied by `scale`, and with `rounds` rounds if given.
     pub fn scaled(&self, scale: f64, rounds: Option<usize>) -> SuiteRow {
         let mut row = self.clone();
         let spec = &mut row.spec;
-        // A single request of each client would measure how connections begin.
+        // A single request per client would measure connection setup.
         let floor = TOTAL_MIN.min(spec.total_published).max(2 * spec.clients as u64);
         spec.total = ((spec.total_published as f64 * scale).round() as u64).max(floor);
         spec.keys = if self.distinct_keys { spec.total } else { spec.keys };
@@ -250,13 +247,12 @@ impl SuiteRow {
         row
     }
 
-    /// Another total than the scaled one.
+    /// Overrides the scaled total.
     pub fn lengthen(&mut self, total: u64) {
         self.spec.total = total;
         self.spec.keys = if self.distinct_keys { total } else { self.spec.keys };
     }
 
-    /// Requests of one warm-up run.
     pub fn warm_up_run_total(&self) -> u64 {
         self.spec.warm_up_total / self.warm_up_runs.max(1) as u64
     }
@@ -275,7 +271,7 @@ impl SuiteRow {
         }
     }
 
-    /// Whether the store is compared with what the row sent.
+    /// Reports whether the store is compared with the writes of the row.
     pub fn is_read_back(&self) -> bool {
         self.writes()
             || matches!(
@@ -284,7 +280,7 @@ impl SuiteRow {
             )
     }
 
-    /// The command of one run, without endpoints.
+    /// Returns the command of a single run, without endpoints.
     pub fn command(&self) -> String {
         let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, streams, .. } = self.spec;
         let per_stream = self.spec.watchers_per_stream;

@@ -1,4 +1,4 @@
-//! One certificate, as read: what Go's parser refuses is refused, and what it ignores is ignored.
+//! A parsed certificate. Rejects what Go's parser rejects, and ignores what it ignores.
 
 use tokio_rustls::rustls::pki_types::SignatureVerificationAlgorithm;
 use x509_parser::asn1_rs::ToDer;
@@ -9,14 +9,14 @@ use x509_parser::x509::AlgorithmIdentifier;
 use super::der::{Value, after_der, is_der, wrapped};
 use super::distinguished::Name;
 
-/// Characters of a name that are shown: the other side chooses it.
+/// Maximum number of characters of a name to display, since the peer chooses it.
 const SHOWN_MAX: usize = 128;
-/// Levels of values in one another. Names in extensions have eight.
+/// Maximum nesting depth of DER values. Names in extensions use eight levels.
 const DEPTH_MAX: usize = 32;
-/// The last arcs of those extensions below `id-ce` (2.5.29) that Go reads.
+/// Last arcs of the extensions below `id-ce` (2.5.29) that Go understands.
 const READ: [&str; 12] = ["14", "15", "17", "19", "30", "31", "32", "33", "35", "36", "37", "54"];
 
-/// Why a certificate or its chain is not accepted.
+/// Reason for rejecting a certificate or its chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRefusal {
     #[error("a certificate cannot be read: {0}")]
@@ -41,21 +41,20 @@ pub enum CertificateRefusal {
     Usage { subject: String, purpose: &'static str },
     #[error("{authority} does not permit the name {name}")]
     Constrained { authority: String, name: String },
-    /// Of an authority.
+    /// An issuer in the chain was rejected.
     #[error("{0}")]
     Above(Box<CertificateRefusal>),
     #[error("more than {0} signatures or names would have to be verified")]
     TooLarge(u32),
 }
 
-/// RFC 3339.
+/// Formats seconds since the Unix epoch according to RFC 3339.
 pub fn date(seconds: i64) -> String {
     let since = std::time::Duration::from_secs(seconds.max(0).unsigned_abs());
     let time = std::time::UNIX_EPOCH.checked_add(since);
     time.map_or_else(|| seconds.to_string(), |time| humantime::format_rfc3339_seconds(time).to_string())
 }
 
-/// A certificate that is well formed.
 #[derive(Debug)]
 pub struct Certificate<'a> {
     pub der: &'a [u8],
@@ -100,7 +99,7 @@ impl<'a> Certificate<'a> {
         Ok(Certificate { der, subject, issuer, x509 })
     }
 
-    /// The last common name of the subject; empty without one.
+    /// Returns the last common name of the subject, or an empty string.
     pub fn common_name(&self) -> &str {
         self.subject.common_name()
     }
@@ -109,7 +108,7 @@ impl<'a> Certificate<'a> {
         self.x509.tbs_certificate.serial.to_bytes_be()
     }
 
-    /// The names as they are compared: byte by byte.
+    /// Returns the DER-encoded subject. Names are compared byte by byte.
     pub fn subject(&self) -> &'a [u8] {
         self.subject.raw
     }
@@ -118,7 +117,6 @@ impl<'a> Certificate<'a> {
         self.issuer.raw
     }
 
-    /// The names as they are shown.
     pub fn subject_text(&self) -> String {
         shown(&self.subject.to_string())
     }
@@ -127,17 +125,17 @@ impl<'a> Certificate<'a> {
         shown(&self.issuer.to_string())
     }
 
-    /// The public key with its algorithm, in DER.
+    /// Returns the public key and its algorithm, in DER.
     pub fn key_info(&self) -> &'a [u8] {
         self.x509.tbs_certificate.subject_pki.raw
     }
 
-    /// When it ends, in seconds since 1970.
+    /// Returns the expiry time, in seconds since the Unix epoch.
     pub fn end(&self) -> i64 {
         self.x509.validity().not_after.timestamp()
     }
 
-    /// Whether it may be relied on at `now`, its signature aside.
+    /// Checks its validity at `now`, without the signature.
     pub fn check_at(&self, now: i64) -> Result<(), CertificateRefusal> {
         let subject = || self.subject_text();
         let unknown = self.x509.extensions().iter().find(|extension| !is_understood(extension));
@@ -153,7 +151,8 @@ impl<'a> Certificate<'a> {
         if now > end { Err(CertificateRefusal::Expired { subject: subject(), now, end }) } else { Ok(()) }
     }
 
-    /// Whether it may sign others. One of a version without extensions cannot say so; it may be a root.
+    /// Checks that it may sign certificates. Version 1 and 2 certificates cannot declare this; they
+    /// are accepted as roots only.
     pub fn check_authority(&self, needs_to_say_so: bool) -> Result<(), CertificateRefusal> {
         let says = self.x509.basic_constraints().ok().flatten().map(|extension| extension.value.ca);
         let signs = self.x509.key_usage().ok().flatten().is_none_or(|usage| usage.value.key_cert_sign());
@@ -165,7 +164,7 @@ impl<'a> Certificate<'a> {
         }
     }
 
-    /// Whether it may be that many authorities above a leaf's.
+    /// Checks the path length constraint for a chain with this many intermediates.
     pub fn check_path(&self, intermediates: usize) -> Result<(), CertificateRefusal> {
         let basic = self.x509.basic_constraints().ok().flatten();
         let most = basic.and_then(|extension| extension.value.path_len_constraint);
@@ -191,7 +190,7 @@ impl<'a> Certificate<'a> {
         Err(CertificateRefusal::Signature { subject, issuer })
     }
 
-    /// Whether its key has signed `message`, by an algorithm.
+    /// Reports whether its key signed `message` with an algorithm.
     pub fn has_signed(
         &self,
         algorithm: &dyn SignatureVerificationAlgorithm,
@@ -203,7 +202,7 @@ impl<'a> Certificate<'a> {
             && algorithm.verify_signature(&key.subject_public_key.data, message, signature).is_ok()
     }
 
-    /// Whether it is for TLS servers and for TLS clients.
+    /// Reports whether it is valid for TLS servers and for TLS clients.
     pub fn usages(&self) -> (bool, bool) {
         let usage = self.x509.extended_key_usage().ok().flatten().map(|extension| extension.value);
         usage.map_or((true, true), |usage| (usage.any || usage.server_auth, usage.any || usage.client_auth))
@@ -218,7 +217,7 @@ impl<'a> Certificate<'a> {
         self.x509.extensions().iter().any(is_one)
     }
 
-    /// Alternative names; None without the extension.
+    /// Returns the subject alternative names, or None without the extension.
     pub fn names(&self) -> Option<&[GeneralName<'a>]> {
         let extension = self.x509.subject_alternative_name().ok().flatten()?;
         Some(&extension.value.general_names)
@@ -228,7 +227,8 @@ impl<'a> Certificate<'a> {
         Some(self.x509.name_constraints().ok().flatten()?.value)
     }
 
-    /// Whether the two differ in their signature, dates or constraints only: a chain needs one of them.
+    /// Reports whether the two certificates differ only in signature, dates or constraints. A chain
+    /// needs only one of them.
     pub fn stands_for_same(&self, other: &Certificate<'_>) -> bool {
         self.subject() == other.subject()
             && self.key_info() == other.key_info()
@@ -236,7 +236,8 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// Of issuer and subject. They are not taken from the parser, which leaves out what follows an empty set.
+/// Extracts issuer and subject. The parser skips the attributes after an empty set, so its names
+/// are not used.
 fn names(der: &[u8]) -> Option<[Name<'_>; 2]> {
     let signed = Value::first(der)?.inside(0x30)?.into_iter().next()?.inside(0x30)?;
     let without_version = signed.iter().skip_while(|value| value.tag == 0xa0);
@@ -249,7 +250,7 @@ fn shown(name: &str) -> String {
     format!("{cut:?}")
 }
 
-/// The inside of an algorithm's sequence, by which algorithms are compared.
+/// Returns the contents of an algorithm identifier, for comparison.
 fn content(algorithm: &AlgorithmIdentifier<'_>) -> Vec<u8> {
     let mut der = algorithm.algorithm.to_der_vec().unwrap_or_default();
     let parameters = algorithm.parameters.as_ref().map(|any| any.to_der_vec().unwrap_or_default());
@@ -282,12 +283,13 @@ fn is_malformed(extension: &X509Extension<'_>) -> bool {
     }
 }
 
-/// Labels without spaces, and none of them empty.
+/// Reports whether a name consists of non-empty labels without spaces.
 pub fn is_domain(name: &str) -> bool {
     name.split('.').all(|label| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
-/// Whether it can be compared with names. One that matches nothing would exclude nothing.
+/// Reports whether names can be compared with a constraint. An excluded subtree that matches no
+/// name would have no effect.
 fn is_constraint(name: &GeneralName<'_>) -> bool {
     let is_host = |name: &str| name.is_empty() || is_domain(name.strip_prefix('.').unwrap_or(name));
     match name {
@@ -307,7 +309,8 @@ fn is_constraint(name: &GeneralName<'_>) -> bool {
     }
 }
 
-/// Whether it can be ignored or is heeded. Constraints of a kind that is not known are never ignored.
+/// Reports whether an extension is supported or may be ignored. Name constraints of an unknown kind
+/// are never ignored.
 fn is_understood(extension: &X509Extension<'_>) -> bool {
     let is_checked = |name: &GeneralName<'_>| {
         use GeneralName::{DNSName, IPAddress, RFC822Name, URI};

@@ -1,7 +1,7 @@
-//! The search for a chain from a certificate to a root.
+//! Search for a certificate chain to a trusted root.
 //!
-//! Depth first: roots before intermediates, in the order in which they were given. The first chain that
-//! passes every check is enough.
+//! Depth first: roots before intermediates, in the given order. The first chain that passes every
+//! check is accepted.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, SignatureVerificationAlgor
 use super::certificate::{Certificate, CertificateRefusal};
 use super::names::check_constraints;
 
-/// Signatures of one search, as in Go: most chains have two. Bounds what a client with many intermediates of
-/// one name costs.
+/// Maximum signature verifications per search, as in Go; most chains need two. Bounds the cost of a
+/// client that sends many intermediates with the same name.
 const SIGNATURES_MAX: u32 = 100;
 
-/// What a certificate is used for.
+/// Role of the certificate's owner in the TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Server,
@@ -30,7 +30,7 @@ impl Purpose {
     }
 }
 
-/// Trusted certificates. Most are authorities; any other is trusted for itself alone.
+/// Trusted certificates. Most are authorities; any other certificate is only trusted directly.
 #[derive(Debug, Default)]
 pub struct Roots {
     by_subject: HashMap<Vec<u8>, Vec<CertificateDer<'static>>>,
@@ -54,7 +54,7 @@ impl Roots {
         self.by_subject.keys().map(Vec::as_slice)
     }
 
-    /// Whether `leaf` leads to one of the roots and may be used for `purpose` at `now`.
+    /// Checks that `leaf` chains to one of the roots and may be used for `purpose` at `now`.
     pub fn check(
         &self,
         leaf: &Certificate<'_>,
@@ -91,12 +91,12 @@ struct Search<'a> {
     now: i64,
     algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
     left: u32,
-    /// What the first chain failed by.
+    /// Reason for rejecting the first chain.
     why: Option<CertificateRefusal>,
 }
 
 impl Search<'_> {
-    /// Whether `chain`, from the leaf upwards, can be extended to a root.
+    /// Reports whether `chain`, from the leaf upwards, can be extended to a root.
     fn extend(&mut self, chain: &[&Certificate<'_>]) -> bool {
         let Some(child) = chain.last() else { return false };
         let (roots, intermediates) = (self.roots, self.intermediates);
@@ -140,7 +140,7 @@ impl Search<'_> {
     }
 }
 
-/// What concerns a chain as a whole, from the leaf to its root.
+/// Checks the constraints that apply to a complete chain, from the leaf to its root.
 fn check_whole(chain: &[&Certificate<'_>], purpose: Purpose) -> Result<(), CertificateRefusal> {
     let below_root = chain.split_last().map_or(&[][..], |(_, below)| below);
     if let Some(one) = below_root.iter().find(|certificate| certificate.has_policy_constraints()) {

@@ -1,5 +1,5 @@
-//! The curve P-521, which ring lacks and etcd uses for its self-made certificates: signatures, keys and the
-//! key exchange, by the pure-Rust crate `p521`.
+//! Support for the curve P-521, which ring lacks and etcd uses for its self-signed certificates:
+//! signatures, keys and the key exchange, implemented with the pure-Rust crate `p521`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,12 +20,12 @@ use tokio_rustls::rustls::pki_types::{
 use tokio_rustls::rustls::sign::{self, Signer};
 use tokio_rustls::rustls::{Error, NamedGroup, PeerMisbehaved, SignatureAlgorithm, SignatureScheme};
 
-/// Bytes of a number of the curve.
+/// Size of a field element in bytes.
 const NUMBER_BYTES: usize = 66;
-/// The first byte of a point that is not compressed, as TLS and Go want it.
+/// First byte of an uncompressed point, the only format that TLS and Go accept.
 const UNCOMPRESSED: u8 = 4;
 
-/// ring's provider with the curve added, as the last choice of each kind.
+/// Extends ring's provider with the curve, as the last choice of each kind.
 pub fn with_p521(mut provider: CryptoProvider) -> CryptoProvider {
     static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
         let of_ring = tokio_rustls::rustls::crypto::ring::default_provider();
@@ -37,12 +37,12 @@ pub fn with_p521(mut provider: CryptoProvider) -> CryptoProvider {
     provider
 }
 
-/// The slices of rustls are static. They are made once in a process.
+/// Extends ring's algorithms. rustls requires static slices, which are allocated once per process.
 fn added_to(of_ring: WebPkiSupportedAlgorithms) -> WebPkiSupportedAlgorithms {
     let own = [&WITH_SHA256, &WITH_SHA384, &WITH_SHA512];
     let own = own.map(|algorithm| algorithm as &'static dyn SignatureVerificationAlgorithm);
     let [with_sha256, with_sha384, with_sha512] = own;
-    // Before TLS 1.3 a scheme names a hash, and the curve is that of the key.
+    // Before TLS 1.3 a scheme only specifies the hash; the key determines the curve.
     let added = |(scheme, known): &(SignatureScheme, &'static [_])| {
         let more = match scheme {
             SignatureScheme::ECDSA_NISTP256_SHA256 => Some(with_sha256),
@@ -59,7 +59,6 @@ fn added_to(of_ring: WebPkiSupportedAlgorithms) -> WebPkiSupportedAlgorithms {
     WebPkiSupportedAlgorithms { all: all.leak(), mapping: mapping.leak() }
 }
 
-/// Verifies ECDSA signatures.
 struct Ecdsa {
     signature: AlgorithmIdentifier,
     digest: &'static digest::Algorithm,
@@ -93,7 +92,7 @@ impl SignatureVerificationAlgorithm for Ecdsa {
         let key = Some(public_key).filter(|key| key.first() == Some(&UNCOMPRESSED));
         let key = key.and_then(|key| VerifyingKey::from_sec1_bytes(key).ok()).ok_or(InvalidSignature)?;
         let signature = Signature::from_der(signature).map_err(|_| InvalidSignature)?;
-        // A short hash is a small number.
+        // A hash shorter than a field element is padded with leading zeros.
         let hash = digest(self.digest, message);
         let mut number = [0; NUMBER_BYTES];
         number[NUMBER_BYTES - hash.as_ref().len()..].copy_from_slice(hash.as_ref());
@@ -101,7 +100,6 @@ impl SignatureVerificationAlgorithm for Ecdsa {
     }
 }
 
-/// Reads private keys.
 #[derive(Debug)]
 struct Keys;
 
@@ -156,7 +154,6 @@ impl Signer for SigningPair {
     }
 }
 
-/// The key exchange.
 #[derive(Debug)]
 struct Group;
 
@@ -165,7 +162,7 @@ impl SupportedKxGroup for Group {
         let secret = loop {
             let mut number = [0; NUMBER_BYTES];
             SystemRandom::new().fill(&mut number).map_err(|_| Error::FailedToGetRandomBytes)?;
-            // 521 bits. Almost all of those numbers are below the order of the curve.
+            // 521 bits. Nearly all of those numbers are below the order of the curve.
             number[0] &= 1;
             if let Ok(secret) = SecretKey::from_slice(&number) {
                 break secret;

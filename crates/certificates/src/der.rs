@@ -1,6 +1,6 @@
-//! Values in DER, read as Go reads them and written.
+//! DER values: encoding, and decoding with Go's rules.
 
-/// One value: its tag with the bits of its class, what is in it, and what follows it.
+/// A value: tag including the class bits, encoding, contents, and the remaining input.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
     pub tag: u8,
@@ -10,7 +10,8 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The first of some values. None unless its length is the shortest and its tag one byte.
+    /// Decodes the first value. Returns None unless its length encoding is minimal and its tag is a
+    /// single byte.
     pub fn first(values: &'a [u8]) -> Option<Value<'a>> {
         let [tag, length, rest @ ..] = values else { return None };
         let (size, rest) = if *length < 0x80 {
@@ -26,7 +27,7 @@ impl<'a> Value<'a> {
         (tag & 0x1f != 0x1f).then_some(Value { tag: *tag, whole, content, others })
     }
 
-    /// The values in one of this tag.
+    /// Decodes the values inside a constructed value. Returns None if the tag differs.
     pub fn inside(&self, tag: u8) -> Option<Vec<Value<'a>>> {
         let (mut found, mut left) = (Vec::new(), self.content);
         while !left.is_empty() {
@@ -38,7 +39,6 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A value of DER with its tag and length.
 pub fn wrapped(tag: u8, inside: &[u8]) -> Vec<u8> {
     let bytes: Vec<u8> = inside.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
     let length = match (inside.len(), u8::try_from(bytes.len())) {
@@ -48,7 +48,7 @@ pub fn wrapped(tag: u8, inside: &[u8]) -> Vec<u8> {
     [&[tag], &length[..], inside].concat()
 }
 
-/// Whether these values are in DER, with at most `depth` levels below them.
+/// Reports whether `values` is valid DER, with at most `depth` nested levels.
 pub fn is_der(mut values: &[u8], depth: usize) -> bool {
     while !values.is_empty() {
         let Some(others) = after_der(values, depth) else { return false };
@@ -57,8 +57,8 @@ pub fn is_der(mut values: &[u8], depth: usize) -> bool {
     true
 }
 
-/// What follows the first of some values. None unless it can be read, its booleans are 0 or 255, and the
-/// seconds of its times whole.
+/// Skips the first value and returns the remaining input. Returns None if it is malformed: booleans
+/// must be 0 or 255, and times must not have fractional seconds.
 pub fn after_der(values: &[u8], depth: usize) -> Option<&[u8]> {
     let Value { tag, content, others, .. } = Value::first(values)?;
     let is_good = match tag {

@@ -1,5 +1,5 @@
-//! Distinguished names, of subjects and issuers, as Go reads them. Nothing else decodes them: read in another
-//! way, a name makes its holder another user.
+//! Distinguished names of subjects and issuers, decoded with Go's rules. Use this decoder only:
+//! with different rules, a certificate could authenticate as a different user.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,14 +13,15 @@ const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
 
 #[derive(Debug)]
 pub struct Name<'a> {
-    /// In DER, by which names are compared.
+    /// DER encoding, used for comparison.
     pub raw: &'a [u8],
-    /// Kinds and texts, whichever sets they are in.
+    /// Attribute types and values, without the grouping into sets.
     attributes: Vec<(&'a [u8], String)>,
 }
 
 impl<'a> Name<'a> {
-    /// None if a part of it is malformed. What follows the text of an attribute is ignored, as in Go.
+    /// Decodes a name. Returns None if it is malformed. Data after the value of an attribute is
+    /// ignored, as in Go.
     pub fn read(name: &Value<'a>) -> Option<Name<'a>> {
         let mut attributes = Vec::new();
         for set in name.inside(0x30)? {
@@ -33,7 +34,7 @@ impl<'a> Name<'a> {
         Some(Name { raw: name.whole, attributes })
     }
 
-    /// The last one counts.
+    /// Returns the last common name.
     pub fn common_name(&self) -> &str {
         let last = self.attributes.iter().rfind(|(kind, _)| *kind == COMMON_NAME);
         last.map_or("", |(_, text)| text)
@@ -51,7 +52,8 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Whether each of its numbers is whole, the shortest, and below 2^31.
+/// Reports whether an object identifier is well formed: each arc complete, minimally encoded and
+/// below 2^31.
 fn is_object_id(bytes: &[u8]) -> bool {
     let is_number = |bytes: &[u8]| {
         let number = bytes.iter().fold(0_u64, |number, byte| (number << 7) | u64::from(byte & 0x7f));
@@ -60,7 +62,7 @@ fn is_object_id(bytes: &[u8]) -> bool {
     bytes.last().is_some_and(|last| *last < 0x80) && bytes.split_inclusive(|byte| *byte < 0x80).all(is_number)
 }
 
-/// The text of a string, of the kinds that Go knows.
+/// Decodes a string of a type that Go supports.
 fn text(value: &Value<'_>) -> Option<String> {
     let bytes = value.content;
     let ascii = |is_good: fn(u8) -> bool| {
@@ -79,7 +81,7 @@ fn text(value: &Value<'_>) -> Option<String> {
     }
 }
 
-/// Two bytes for each character; surrogates and what is never a character are refused.
+/// Decodes UCS-2. Rejects surrogates and noncharacters.
 fn basic_plane(bytes: &[u8]) -> Option<String> {
     let (pairs, []) = bytes.as_chunks::<2>() else { return None };
     let character = |pair: &[u8; 2]| {
@@ -99,7 +101,6 @@ mod tests {
         wrapped(0x30, &[wrapped(6, kind), wrapped(tag, text)].concat())
     }
 
-    /// The common name of a name of these sets.
     fn common_name(sets: &[Vec<u8>]) -> Option<String> {
         let sets: Vec<u8> = sets.iter().flat_map(|set| wrapped(0x31, set)).collect();
         let der = wrapped(0x30, &sets);
@@ -160,7 +161,7 @@ mod tests {
         for (tag, bytes, wanted) in cases {
             let found = common_name(&[attribute(&COMMON_NAME, tag, bytes)]);
             assert_eq!(found.as_deref(), wanted, "{tag} {}", bytes.escape_ascii());
-            // Whichever attribute it is, the name is refused.
+            // A malformed attribute of any type invalidates the name.
             let other =
                 common_name(&[attribute(&[0x55, 4, 10], tag, bytes), attribute(&COMMON_NAME, 12, b"root")]);
             assert_eq!(other.as_deref(), wanted.map(|_| "root"), "{tag} {}", bytes.escape_ascii());

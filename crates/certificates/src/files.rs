@@ -1,7 +1,7 @@
-//! The files that certificates, keys and lists of revoked certificates are read from.
+//! Files with certificates, keys and certificate revocation lists.
 //!
-//! Two readings are compared byte by byte: a file that was replaced, renamed over or reached by another
-//! symbolic link counts as changed, and one that was only touched does not.
+//! File contents are compared byte by byte. A file that was replaced, or is reached through a
+//! different symbolic link, counts as changed; a changed timestamp alone does not.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -21,21 +21,19 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer};
 use super::certificate::Certificate;
 use super::chain::Roots;
 
-/// The usual files of the system's authorities.
+/// Common paths of the system's root certificates.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-/// A bundle of the system has some 300 KiB, a large revocation list some megabytes. A larger file is refused:
-/// it is read again every few seconds.
+/// Maximum file size. A system bundle has some 300 KiB, a large revocation list some megabytes.
+/// Files are reloaded every few seconds, so larger ones are rejected.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// One file as it was read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemFile {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// A certificate and its key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificatePair {
     pub certificate: PemFile,
@@ -47,7 +45,7 @@ impl CertificatePair {
         Ok(CertificatePair { certificate: PemFile::read(certificate)?, key: PemFile::read(key)? })
     }
 
-    /// The chain and the key that belongs to it.
+    /// Returns the chain and its key, which must match.
     pub fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, FileError> {
         let chain = self.certificate.certificates()?;
         let key = self.key.private_key(provider)?;
@@ -65,7 +63,8 @@ impl CertificatePair {
 }
 
 impl PemFile {
-    /// A regular file alone: a pipe would be waited for, and a device may have no end.
+    /// Reads a regular file. Other types are rejected: a pipe could block, and a device may be
+    /// endless.
     pub fn read(path: &Path) -> Result<PemFile, FileError> {
         let failed = |error| FileError::Open { path: path.to_owned(), error };
         let unusable = |reason: String| FileError::Unusable { path: path.to_owned(), reason };
@@ -88,14 +87,15 @@ impl PemFile {
         FileError::Unusable { path: self.path.clone(), reason }
     }
 
-    /// The file, and when the first of its certificates ends, in seconds since 1970.
+    /// Returns the path and the earliest expiry of its certificates, in seconds since the Unix
+    /// epoch.
     pub fn end(&self) -> Option<(&Path, i64)> {
         let certificates = self.certificates().ok()?;
         let ends = certificates.iter().filter_map(|der| Some(Certificate::parse(der).ok()?.end()));
         Some((&self.path, ends.min()?))
     }
 
-    /// At least one.
+    /// Returns at least one certificate.
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, FileError> {
         self.labelled("CERTIFICATE", &self.bytes)
     }
@@ -132,7 +132,7 @@ impl PemFile {
             pem::Error::NoItemsFound => self.unusable(self.lacks("PRIVATE KEY", "pkey")),
             error => self.damaged(&error),
         })?;
-        // As in Go, the label does not say which of the forms it is.
+        // As in Go, the label does not determine the key format.
         let der = key.secret_der().to_vec();
         let forms = [
             PrivateKeyDer::Pkcs8(der.clone().into()),
@@ -148,7 +148,7 @@ impl PemFile {
         })
     }
 
-    /// Why a file without the wanted block is none of its kind, and what to do.
+    /// Explains why a file without the wanted block is unsuitable, and how to fix it.
     fn lacks(&self, wanted: &str, program: &str) -> String {
         let (text, path) = (String::from_utf8_lossy(&self.bytes), self.path.display());
         let label = |line: &str| Some(line.strip_prefix("-----BEGIN ")?.split_once("-----")?.0.to_owned());
@@ -174,8 +174,8 @@ impl PemFile {
         }
     }
 
-    /// Every certificate must be usable: an operator who names an authority relies on it. OpenSSL's other
-    /// labels of certificates are accepted, as in etcd.
+    /// Returns the trusted certificates. Every certificate must be usable, because operators rely
+    /// on the authorities they name. OpenSSL's other certificate labels are accepted, as in etcd.
     pub fn roots(&self) -> Result<Roots, FileError> {
         let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
         for label in ["X509 CERTIFICATE", "TRUSTED CERTIFICATE"] {
@@ -191,8 +191,8 @@ impl PemFile {
         Ok(roots)
     }
 
-    /// Serial numbers in all lists of the file, which is PEM, or one list in DER, as etcd takes them. Whose
-    /// list it is, and whether it is still valid, is not looked at, as in etcd.
+    /// Returns the revoked serial numbers of all lists in the file, which is PEM, or a single list
+    /// in DER. As in etcd, neither the issuer nor the validity of a list is checked.
     pub fn revoked(&self) -> Result<HashSet<Vec<u8>>, FileError> {
         let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&self.bytes).collect();
         let lists = match pem {
@@ -209,18 +209,17 @@ impl PemFile {
     }
 }
 
-/// The authorities that the system trusts.
 pub fn system_roots() -> Result<Roots, FileError> {
     let path = SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
     let mut roots = Roots::default();
     for certificate in PemFile::read(path.ok_or(FileError::NoSystemRoots)?)?.certificates()? {
-        // A bundle of the system may hold certificates that cannot be read.
+        // A system bundle may contain certificates that cannot be parsed.
         let _unreadable = roots.add(certificate);
     }
     if roots.is_empty() { Err(FileError::NoSystemRoots) } else { Ok(roots) }
 }
 
-/// Why a file cannot be used.
+/// Reason for rejecting a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("open {}: {error}{}", path.display(), hint(error))]
@@ -231,7 +230,6 @@ pub enum FileError {
     NoSystemRoots,
 }
 
-/// What to do about a file that cannot be read.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => " (check the path)",

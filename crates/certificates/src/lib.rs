@@ -1,19 +1,20 @@
-//! Whether certificates are genuine, and what they are good for: the rules of Go's `crypto/x509`, so that a
-//! certificate that etcd accepts is accepted here.
+//! Verifies certificates by the rules of Go's `crypto/x509`, so that a certificate that etcd
+//! accepts is accepted here.
 //!
 //! ```text
-//!   chain as shown ─▶ Certificate: read, malformed ones refused
-//!                  ─▶ chain: to one of the Roots, by signatures, dates, basic constraints
-//!                  ─▶ usages and name constraints of that chain ─▶ accepted
+//!   presented chain ─▶ Certificate: parse, reject malformed certificates
+//!                   ─▶ chain: to one of the Roots, by signatures, dates, basic constraints
+//!                   ─▶ usages and name constraints of that chain ─▶ accepted
 //! ```
 //!
 //! Invariants:
-//! - Signatures are verified by ring, or by `p521` for the curve that ring lacks. No signature is read here.
-//! - What is not understood is refused: an extension that is critical, a form of name constraint, a policy
-//!   constraint.
-//! - The search for a chain is bounded by the signatures that it verifies.
+//! - Signatures are verified by ring, or by `p521` for the curve that ring lacks; never in this
+//!   crate.
+//! - Unsupported critical extensions, policy constraints and kinds of name constraints are
+//!   rejected.
+//! - The search for a chain is bounded by the number of signatures that it verifies.
 //!
-//! Opens no socket, and no file but those in [`files`].
+//! Opens no sockets, and only the files in [`files`].
 
 mod der; // values
 mod distinguished; // names of subjects and issuers

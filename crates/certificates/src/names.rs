@@ -1,4 +1,4 @@
-//! Alternative names: whether one of them is a host's, and whether the authorities above permit them.
+//! Subject alternative names: matches them with host names and checks name constraints.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,10 +6,12 @@ use x509_parser::extensions::{GeneralName, NameConstraints};
 
 use super::certificate::{Certificate, CertificateRefusal, is_domain};
 
-/// Comparisons for one chain: what a certificate with thousands of names and constraints may cost.
+/// Maximum comparisons per chain. Bounds the cost of a certificate with thousands of names and
+/// constraints.
 const COMPARED_MAX: u32 = 250_000;
 
-/// Whether a certificate is valid for a host, a name or an address. Its common name is no host.
+/// Reports whether a certificate is valid for a host name or an IP address. The common name is
+/// ignored.
 pub fn is_valid_for(certificate: &Certificate<'_>, host: &str) -> bool {
     let names = certificate.names().unwrap_or_default();
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -20,7 +22,8 @@ pub fn is_valid_for(certificate: &Certificate<'_>, host: &str) -> bool {
     names.iter().any(|name| matches!(name, GeneralName::DNSName(pattern) if is_host(host, pattern)))
 }
 
-/// A wildcard is a whole first label, and one label. What is no host name is compared as it is.
+/// Matches a host name with a pattern. A wildcard must be the complete first label and matches
+/// exactly one label. Strings that are not host names are compared literally.
 fn is_host(host: &str, pattern: &str) -> bool {
     let bare = host.strip_suffix('.').unwrap_or(host);
     if !is_host_name(bare) || !is_host_name(pattern.strip_prefix("*.").unwrap_or(pattern)) {
@@ -41,7 +44,7 @@ fn is_host_name(name: &str) -> bool {
     name.split('.').all(is_label)
 }
 
-/// An IPv4 address in IPv6 is that address.
+/// Decodes an IP address. An IPv4-mapped IPv6 address is converted to IPv4.
 fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
         return Some(Ipv4Addr::from(bytes).into());
@@ -50,7 +53,8 @@ fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::from(Ipv6Addr::from(bytes)).to_canonical())
 }
 
-/// Whether the names of each certificate of a chain, which begins with the leaf, are permitted by all above.
+/// Checks that the names of each certificate in a chain, leaf first, are permitted by all its
+/// issuers.
 pub fn check_constraints(chain: &[&Certificate<'_>]) -> Result<(), CertificateRefusal> {
     let mut left = COMPARED_MAX;
     for (at, certificate) in chain.iter().enumerate() {
@@ -73,8 +77,8 @@ pub fn check_constraints(chain: &[&Certificate<'_>]) -> Result<(), CertificateRe
     Ok(())
 }
 
-/// Constraints of one kind say nothing about names of another. Kinds that cannot be constrained here are not
-/// looked at; constraints of such kinds are refused earlier.
+/// Reports whether constraints permit a name. Constraints only apply to names of the same kind.
+/// Names of other kinds are accepted here; constraints of other kinds have been rejected earlier.
 fn is_permitted(name: &GeneralName<'_>, constraints: &NameConstraints<'_>) -> bool {
     let Some(subject) = Subject::of(name) else { return false };
     let permitted = constraints.permitted_subtrees.iter().flatten();
@@ -83,7 +87,6 @@ fn is_permitted(name: &GeneralName<'_>, constraints: &NameConstraints<'_>) -> bo
     (permitted.is_empty() || permitted.contains(&true)) && !excluded.any(|tree| subject.touches(&tree.base))
 }
 
-/// A name as it is compared.
 enum Subject<'a> {
     Host(&'a str),
     Mailbox(&'a str, &'a str),
@@ -93,7 +96,7 @@ enum Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// None if it is none that can be compared.
+    /// Parses a name. Returns None if it cannot be compared.
     fn of(name: &'a GeneralName<'_>) -> Option<Subject<'a>> {
         match name {
             GeneralName::DNSName(name) => Some(Subject::Host(name)).filter(|_| is_domain(name)),
@@ -112,7 +115,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether it is in a subtree; None if that is of another kind.
+    /// Reports whether it is in a subtree; None if the subtree has a different kind.
     fn is_within(&self, tree: &GeneralName<'_>) -> Option<bool> {
         match (self, tree) {
             (Subject::Host(name), GeneralName::DNSName(domain)) => Some(is_below(name, domain)),
@@ -128,7 +131,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Whether a part of it is in a subtree: a wildcard stands for each name of its domain.
+    /// Reports whether it overlaps a subtree. A wildcard matches every name in its domain.
     fn touches(&self, tree: &GeneralName<'_>) -> bool {
         let is_parent = match (self, tree) {
             (Subject::Host(name), GeneralName::DNSName(domain)) => {
@@ -141,8 +144,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether `name` is `domain` or below it. A domain with a dot in front permits names below it alone; an
-/// empty one permits all.
+/// Reports whether `name` is `domain` or a subdomain. A domain with a leading dot matches only its
+/// subdomains; an empty one matches every name.
 fn is_below(name: &str, domain: &str) -> bool {
     let Some(start) = name.len().checked_sub(domain.len()) else { return false };
     let (Some(head), Some(tail)) = (name.get(..start), name.get(start..)) else { return false };
@@ -150,7 +153,8 @@ fn is_below(name: &str, domain: &str) -> bool {
     is_whole && tail.eq_ignore_ascii_case(domain)
 }
 
-/// A network is an address and a mask. Those of the other family permit none.
+/// Reports whether an address is in a network, given as address and mask. The address families must
+/// match.
 fn is_in_network(bytes: &[u8], network: &[u8]) -> bool {
     let address = match address_of(bytes) {
         Some(IpAddr::V4(address)) => address.octets().to_vec(),

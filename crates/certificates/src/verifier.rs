@@ -1,4 +1,4 @@
-//! What rustls asks of certificates, on both sides.
+//! Certificate verification callbacks of rustls, for servers and clients.
 
 use std::error::Error as StdError;
 use std::fmt::Debug;
@@ -19,18 +19,18 @@ use super::certificate::{Certificate, CertificateRefusal};
 use super::chain::{Purpose, Roots};
 use super::names::is_valid_for;
 
-/// What is asked of certificates beyond their chain. A refusal ends the handshake with an alert; after it,
-/// the other side would just see its connection end.
+/// Additional check of a peer's certificates. An error aborts the handshake with an alert; after
+/// the handshake, the peer would only see its connection close.
 pub trait ChainCheck: Debug + Send + Sync {
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), Arc<dyn StdError + Send + Sync>>;
 }
 
-/// Judges the certificates of one port's clients, or of the servers that a member dials.
+/// Verifies the clients of a port, or the servers that a member dials.
 #[derive(Debug)]
 pub struct Verifier {
-    /// None: any certificate will do, as long as the other side has its key.
+    /// None: accept any certificate, as long as the peer owns its key.
     roots: Option<Roots>,
-    /// Names of the roots, which clients choose their certificate by.
+    /// Names of the roots, sent to clients as a hint for choosing a certificate.
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
     also: Option<Arc<dyn ChainCheck>>,
@@ -78,7 +78,6 @@ impl Verifier {
         }
     }
 
-    /// The signature of the handshake, by the key of the certificate.
     fn check_signature(
         &self,
         message: &[u8],
@@ -111,7 +110,7 @@ fn at(seconds: i64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds.try_into().unwrap_or(0)))
 }
 
-/// The alert is the one that Go sends, where rustls has an error for it.
+/// Converts an error so that the alert is the same as Go's, where rustls supports it.
 fn to_rustls(refusal: CertificateRefusal) -> Error {
     match refusal {
         CertificateRefusal::UnknownIssuer { .. } => CertificateError::UnknownIssuer.into(),

@@ -1,4 +1,5 @@
-//! Hashes of the key space: members that have compacted to the same revision have one hash at one revision.
+//! Checks that members with the same compacted revision report the same key-space hash for a
+//! revision.
 //!
 //! Must not depend on connections or clocks.
 
@@ -7,31 +8,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Revisions that are remembered: members are asked for one revision at nearly the same time.
+/// Number of revisions to remember. All members are queried for a revision at nearly the same time.
 const KEPT: usize = 64;
 
-/// A member's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hash {
-    /// The place of the endpoint that answered.
+    /// Index of the endpoint that sent the response.
     pub member: usize,
     pub at: Duration,
     pub revision: Revision,
-    /// The hash covers nothing that was compacted here.
+    /// Compacted revision of the member. The hash does not cover compacted history.
     pub compacted: Revision,
     pub hash: u32,
 }
 
-/// See the module's head.
+/// Hashes received so far, by revision and compacted revision.
 #[derive(Debug, Default)]
 pub struct Hashes {
     known: BTreeMap<(Revision, Revision), Hash>,
-    /// Answers that were equal to one of another member.
+    /// Number of hashes that matched a hash of a different member.
     pub equal: u64,
 }
 
 impl Hashes {
-    /// The error is the answer that this one contradicts.
+    /// Records a hash. On a mismatch, returns the previous hash and this one.
     pub fn take(&mut self, hash: Hash) -> Result<(), Box<[Hash; 2]>> {
         let place = (hash.revision, hash.compacted);
         match self.known.get(&place) {

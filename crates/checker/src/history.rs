@@ -1,7 +1,7 @@
-//! What watchers have shown so far: the changes of each revision, and the states of each key.
+//! History that watchers have reported: the key changes per revision and the states of each key.
 //!
-//! * Every change up to [`History::covered`] is known.
-//! * States before [`History::forgotten`] are not known any more.
+//! * Complete up to [`History::covered`].
+//! * States before [`History::forgotten`] have been discarded.
 //!
 //! Must not depend on operations or watchers.
 
@@ -9,23 +9,22 @@ use crate::operation::{KeyChange, KeyRecord, Revision};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Included};
 
-/// Revisions that are kept for reads of members that lag: some megabytes.
+/// Minimum number of revisions to retain for reads from lagging members: a few megabytes.
 const KEPT_MIN: i64 = 10_000;
-/// Revisions that are kept at most, also for a watcher that stands still: some hundred megabytes. Older ones
-/// are not compared with what that watcher receives later.
+/// Maximum number of revisions to retain, even if a watcher is stalled: a few hundred megabytes.
+/// Older revisions are not compared with events that the watcher receives later.
 const KEPT_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct History {
     revisions: BTreeMap<Revision, Vec<KeyChange>>,
-    /// By key, in the order of revisions.
     states: HashMap<u32, VecDeque<(Revision, Option<KeyRecord>)>>,
     covered: Revision,
     forgotten: Revision,
 }
 
 impl History {
-    /// Begins at a revision at which no key exists.
+    /// Creates a history that starts at a revision at which no key exists.
     pub fn new(start: Revision) -> Self {
         Self { revisions: BTreeMap::new(), states: HashMap::new(), covered: start, forgotten: start }
     }
@@ -38,12 +37,12 @@ impl History {
         self.forgotten
     }
 
-    /// Nothing else changes up to this revision.
     pub fn cover(&mut self, revision: Revision) {
         self.covered = self.covered.max(revision);
     }
 
-    /// Adds the changes of the next revision. The error is the record that a change contradicts.
+    /// Appends the changes of the next revision. On a contradiction, returns the change and the
+    /// previous record of its key.
     pub fn append(
         &mut self,
         revision: Revision,
@@ -72,30 +71,28 @@ impl History {
         Ok(())
     }
 
-    /// The changes of a revision; `None` if nothing changed.
+    /// Returns the changes made at a revision; `None` if it changed no key.
     pub fn at(&self, revision: Revision) -> Option<&[KeyChange]> {
         self.revisions.get(&revision).map(Vec::as_slice)
     }
 
-    /// The first change after one revision and before, or at, another one.
     pub fn first_between(&self, after: Revision, to: Revision) -> Option<&KeyChange> {
         self.between(after, to).next()
     }
 
-    /// The changes after one revision and before, or at, another one.
     pub fn between(&self, after: Revision, to: Revision) -> impl Iterator<Item = &KeyChange> {
         let range = (after < to).then(|| self.revisions.range((Excluded(after), Included(to))));
         range.into_iter().flatten().flat_map(|(_, changes)| changes)
     }
 
-    /// A key as it is at a revision that is neither forgotten nor beyond what is covered.
+    /// Returns the state of a key at a revision, which must be retained and covered.
     pub fn state(&self, key: u32, revision: Revision) -> Option<KeyRecord> {
         let states = self.states.get(&key)?;
         let later = states.partition_point(|(at, _)| *at <= revision);
         later.checked_sub(1).and_then(|place| states[place].1)
     }
 
-    /// Forgets what was before a revision, except the last ones.
+    /// Discards history before a revision, but retains the last `KEPT_MIN` revisions.
     pub fn forget(&mut self, before: Revision) {
         let before = before.min(self.covered - KEPT_MIN);
         if before <= self.forgotten {
@@ -113,7 +110,7 @@ impl History {
         changes.iter().for_each(|change| self.drop_states(change.key, revision));
     }
 
-    /// Drops the states of a key that ended before a revision.
+    /// Drops the states of a key that were replaced before a revision.
     fn drop_states(&mut self, key: u32, before: Revision) {
         let Some(states) = self.states.get_mut(&key) else { return };
         while states.get(1).is_some_and(|(next, _)| *next <= before) {

@@ -1,7 +1,8 @@
-//! Locks and elections: one holder at a time, and the holder's key is the oldest one.
+//! Checks locks and elections: one holder at a time, and the holder owns the oldest key.
 //!
-//! A holder holds from the answer until its release is sent, or until the lease of its key may end. Its key
-//! was created after those of all holders before it, so that its revision is a fencing token.
+//! A client holds from the arrival of the response until it sends the release, or until the lease
+//! of its key may expire. Its key was created after those of all previous holders, so the revision
+//! is a fencing token.
 //!
 //! Must not depend on connections or clocks.
 
@@ -11,41 +12,39 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Clocks of two machines may run at different speeds: by a thousandth at most.
+/// Maximum clock drift between two machines: one part in a thousand.
 const DRIFT_DIVISOR: u32 = 1000;
 
-/// What a client was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The place of the endpoint that gave it.
+    /// Index of the endpoint that granted it.
     pub member: usize,
-    /// When the lease of the key was asked for, and for how long it was granted.
+    /// Time at which the key's lease was requested, and its TTL.
     pub leased: Duration,
     pub ttl: Duration,
-    /// When the answer arrived.
     pub at: Duration,
     pub key: String,
 }
 
-/// What is done with a lock or an election, each with the time of its answer.
 #[derive(Clone, Debug)]
 pub enum HolderInput {
     Held(Hold),
-    /// A linearizable answer that was asked for while this key's client held says which key is the oldest.
+    /// Oldest key according to a linearizable read that was sent while the client of `key` was the
+    /// holder.
     Oldest {
         key: String,
         at: Duration,
         oldest: Option<(String, Revision)>,
     },
-    /// The release of this key is sent next.
+    /// The client is about to release this key.
     Releasing(String),
 }
 
-/// See the module's head. Locks and elections are known by name.
+/// State of every lock and election, by name.
 #[derive(Debug, Default)]
 pub struct Holders {
     held: HashMap<String, Hold>,
-    /// When the keys of the last holders were created.
+    /// Key and create revision of the last holder.
     created: HashMap<String, (String, Revision)>,
     pub count: u64,
 }
@@ -53,7 +52,7 @@ pub struct Holders {
 impl Holders {
     pub fn take(&mut self, name: String, input: HolderInput) -> Result<(), BrokenRule> {
         match input {
-            // Its client was too slow: another one may hold by now.
+            // The response arrived after the lease may have expired, so another client may hold.
             HolderInput::Held(hold) if hold.at >= hold.until() => {}
             HolderInput::Held(hold) => {
                 let overlaps = |other: &&Hold| hold.at < other.until() && other.at < hold.until();
@@ -105,7 +104,7 @@ impl Holders {
 }
 
 impl Hold {
-    /// Its lease does not end before.
+    /// Returns the earliest time at which the lease may expire.
     fn until(&self) -> Duration {
         self.leased + self.ttl - self.ttl / DRIFT_DIVISOR
     }

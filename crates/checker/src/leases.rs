@@ -1,11 +1,12 @@
-//! Leases: their keys are deleted at one revision, and not before their time is over.
+//! Checks leases: the keys of a lease are deleted at one revision, and not before the TTL has
+//! passed.
 //!
-//! A grant or a renewal that was acknowledged keeps a lease for its TTL, counted from the moment at which
-//! the request was sent: the server can only have counted from a later one. An event that arrives before that
-//! time is over was caused too early, unless a revocation had been sent. What an answer says of the time that
-//! is left is not less than that.
+//! An acknowledged grant or renewal keeps a lease alive for its TTL, counted from the time at which
+//! the request was sent; the server can only have counted from a later time. A deletion that
+//! arrives earlier is a violation, unless a revocation had been sent. A reported remaining TTL must
+//! not be lower than that either.
 //!
-//! After a revocation was acknowledged, and long after its time, its keys are gone.
+//! The keys must not exist after an acknowledged revocation, or long after the TTL.
 //!
 //! Must not depend on connections or clocks.
 
@@ -14,47 +15,47 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Clocks of two machines may run at different speeds: by a thousandth at most, which no crystal does.
+/// Maximum clock drift between two machines: one part in a thousand, far more than quartz clocks
+/// drift.
 const DRIFT_DIVISOR: u32 = 1000;
 
-/// What is done with a lease. It is sent before a request that could end the lease, and after an answer that
-/// keeps it.
+/// An event in the life of a lease. Revocations are reported before they are sent; grants and
+/// renewals after they were acknowledged.
 #[derive(Clone, Debug)]
 pub enum LeaseInput {
-    /// It was granted; these keys will be put with it.
+    /// The lease was granted and will be attached to these keys.
     Granted { keys: Vec<u32>, kept: LeaseGrant, asked: Duration },
-    /// It was renewed.
+    /// The lease was renewed.
     Renewed(LeaseGrant),
-    /// From here on it may end at any time.
+    /// A revocation is about to be sent: the lease may expire at any time.
     Revoking,
     /// The revocation was acknowledged.
     Revoked,
-    /// An answer that arrived at this time says for how many seconds it was granted, and how many are left;
-    /// less than 0: there is no such lease.
+    /// TimeToLive response that arrived at `at`: granted and remaining seconds. A negative `left`
+    /// means that the lease does not exist.
     Lifetime { at: Duration, granted: i64, left: i64 },
-    /// A linearizable read shows its keys, after a revocation that was acknowledged or long after its time.
+    /// A linearizable read found its keys after an acknowledged revocation, or long after the TTL.
     Exists(Duration),
-    /// Nothing more is done with it.
+    /// The client has stopped using the lease.
     Left,
 }
 
-/// An acknowledged grant or renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseGrant {
-    /// The place of the endpoint that acknowledged it.
+    /// Index of the endpoint that acknowledged it.
     pub member: usize,
-    /// Since the start of the run.
+    /// Send time of the request, relative to the start of the run.
     pub sent: Duration,
     pub ttl: Duration,
 }
 
-/// How leases ended so far.
+/// Statistics of finished leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LeaseEnds {
     pub expired: u64,
     pub revoked: u64,
     pub lifetimes: u64,
-    /// Between the earliest time at which a lease may expire, and the arrival of the deletions, at most.
+    /// Maximum delay between the earliest expiry of a lease and the arrival of the deletions.
     pub latest: Duration,
 }
 
@@ -65,12 +66,12 @@ struct LeaseState {
     renewals: u64,
     revoking: bool,
     revoked: bool,
-    /// When the deletion of its keys arrived, and what arrived.
+    /// Arrival time and description of the event that deleted the keys.
     deleted: Option<(Duration, String)>,
     left: bool,
 }
 
-/// Leases that are in use, or whose keys are awaited to be deleted.
+/// Leases that are in use, or whose deletions are still pending.
 #[derive(Debug, Default)]
 pub struct LeaseRecords {
     by_key: HashMap<u32, i64>,
@@ -78,12 +79,11 @@ pub struct LeaseRecords {
     pub ended: LeaseEnds,
 }
 
-/// A rule that is broken, and the evidence.
 pub type BrokenRule = (&'static str, Vec<String>);
 
-/// Of an election timeout of 50 s, the longest, etcd grants one and a half at least.
+/// Minimum TTL that etcd grants with its longest election timeout, 50 s: one and a half times that.
 const TTL_LEAST_MAX: Duration = Duration::from_secs(75);
-/// Parts of a second are left out of what is said.
+/// TTLs are reported in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
 const EARLY: &str = "the keys of a lease were deleted before its time was over";
@@ -118,7 +118,7 @@ impl LeaseRecords {
                 if kept.until() > state.kept.until() {
                     state.kept = kept;
                 }
-                // The deletion may have been received before the answer to the renewal.
+                // The deletion may have been received before the response to the renewal.
                 if let Some((at, event)) = &state.deleted
                     && *at < state.kept.until()
                     && !state.revoking
@@ -158,12 +158,12 @@ impl LeaseRecords {
         Ok(())
     }
 
-    /// Whether a key was put with a lease.
     pub fn hold(&self, key: u32) -> bool {
         self.by_key.contains_key(&key)
     }
 
-    /// All changes of a revision that deletes a key of a lease, as they were first received.
+    /// Checks the first report of a revision that deletes a key of a lease. Expects all changes of
+    /// the revision.
     pub fn deleted(&mut self, changes: &[KeyChange], at: Duration, event: &str) -> Result<(), BrokenRule> {
         let Some(&id) = changes.first().and_then(|change| self.by_key.get(&change.key)) else {
             return Ok(());
@@ -208,7 +208,7 @@ impl LeaseRecords {
 }
 
 impl LeaseGrant {
-    /// Since the start of the run.
+    /// Returns the earliest time at which the lease may expire, relative to the start of the run.
     fn until(&self) -> Duration {
         self.sent + self.ttl - self.ttl / DRIFT_DIVISOR
     }

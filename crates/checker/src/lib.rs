@@ -1,7 +1,8 @@
-//! Checks a history of a cluster, as its clients saw it, against etcd's guarantees.
+//! Checks a history of a cluster, as its clients observed it, against etcd's guarantees.
 //!
-//! Everything comes as [`Input`] and in one order; [`Checker::take`] names the first contradiction. Knows no
-//! connections, clocks or threads, so each rule has a table of short histories as its test.
+//! All observations arrive as an ordered stream of [`Input`]s; [`Checker::take`] reports the first
+//! contradiction. Has no connections, clocks or threads, so each rule is tested with a table of
+//! short histories.
 
 pub mod operation; // requests, outcomes, changes
 

@@ -1,7 +1,9 @@
-//! Lists of members: what every member says is one history, in which an ID that has left does not return.
+//! Checks member lists: all members report the same membership history, and a removed ID never
+//! returns.
 //!
-//! Lists are linearizable, and each round of questions begins after the last one has ended. So two members
-//! that say different things round after round contradict each other, also while members come and go.
+//! Member lists are linearizable, and each round of requests starts after the previous one has
+//! finished. Members with different lists in round after round therefore contradict each other,
+//! even while the membership changes.
 //!
 //! Must not depend on connections or clocks.
 
@@ -10,22 +12,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A member's answer.
 #[derive(Clone, Debug)]
 pub struct MemberIds {
     pub round: u64,
-    /// The place of the endpoint that answered.
+    /// Index of the endpoint that sent the response.
     pub member: usize,
     pub at: Duration,
     pub ids: Vec<u64>,
 }
 
-/// See the module's head.
+/// Member IDs seen so far.
 #[derive(Debug, Default)]
 pub struct MemberLists {
-    /// IDs, with the rounds in which they were first seen.
+    /// Each ID with the round in which it was first seen.
     seen: BTreeMap<u64, u64>,
-    /// The first list that lacked an ID that had been seen.
+    /// First list without a previously seen ID.
     left: BTreeMap<u64, MemberIds>,
     pub count: u64,
 }
@@ -66,7 +67,8 @@ mod tests {
         let again = Some("a member that had left the list is in it again");
         for (lists, expected) in [
             (&[(0, &[1, 2][..]), (0, &[1, 2]), (1, &[1, 2])][..], None),
-            // Added and removed, while the members of one round answer before and after it.
+            // Added and removed, while members respond before and after the change in the same
+            // round.
             (&[(0, &[1]), (1, &[1, 2]), (1, &[1]), (2, &[1, 2]), (3, &[2]), (3, &[1, 2]), (4, &[2])], None),
             (&[(0, &[1, 2]), (1, &[1, 3]), (2, &[1, 2])], again),
             (&[(0, &[1, 2]), (0, &[1, 3]), (1, &[1, 2]), (1, &[1, 3]), (2, &[1, 2])], again),

@@ -1,6 +1,6 @@
-//! Operations, their outcomes, and the changes that a watch shows.
+//! Operations, their outcomes, and watch events.
 //!
-//! Keys are small numbers. Each put writes a number that no other put writes: a value identifies its write.
+//! Keys are small numbers. Every put writes a unique number, so a value identifies its write.
 //!
 //! Must not depend on connections or time.
 
@@ -9,10 +9,9 @@ use std::time::Duration;
 
 pub type Revision = i64;
 
-/// Set in the number of a key that is put with a lease.
+/// Flag bit of keys that are attached to a lease.
 pub const LEASED: u32 = 1 << 31;
 
-/// A key as violations show it.
 #[derive(Clone, Copy)]
 pub struct KeyName(pub u32);
 
@@ -23,7 +22,6 @@ impl fmt::Display for KeyName {
     }
 }
 
-/// A key's value with its revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     pub key: u32,
@@ -33,76 +31,73 @@ pub struct KeyRecord {
     pub version: i64,
 }
 
-/// A change of one key at a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyChange {
     pub revision: Revision,
     pub key: u32,
-    /// `None`: the key was deleted.
+    /// State after the change; `None` if the key was deleted.
     pub record: Option<KeyRecord>,
 }
 
-/// A put of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     pub key: u32,
     pub value: u64,
 }
 
-/// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// One put, or several in one transaction.
+    /// A put, or several in a transaction.
     Put(Vec<Write>),
     Delete(u32),
-    /// A put if the key was last modified at this revision (0: if it does not exist); else a read of it.
+    /// Put if the key's mod revision equals this one (0: the key does not exist); otherwise a read
+    /// of it.
     Swap(Write, Revision),
-    /// All these keys.
+    /// Read of all these keys.
     Read {
         keys: Vec<u32>,
         serializable: bool,
     },
-    /// The first of these keys, or all of them where the limit is 0, as they were at a revision.
+    /// Range over these keys at a revision. A limit of 0 means no limit.
     Page {
         keys: Vec<u32>,
         limit: usize,
-        /// `None`: the newest.
+        /// `None`: the latest revision.
         revision: Option<Revision>,
     },
 }
 
-/// What a client knows after its call.
+/// Outcome of a call, as the client observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// Executed at this revision. `previous` holds what the keys were before, if the answer says so.
+    /// Executed at this revision. `previous` holds the previous records of the keys, if returned.
     Written { revision: Revision, previous: Option<Vec<KeyRecord>> },
-    /// What the keys of the request are at this revision; nothing was written.
+    /// Read result: the records at this revision. The request did not write.
     Found { revision: Revision, records: Vec<KeyRecord> },
-    /// The same of a range, which says how many keys it has, and whether there are more than it shows.
+    /// Range result, with the total key count and the `more` flag.
     Page { revision: Revision, records: Vec<KeyRecord>, count: i64, more: bool },
-    /// The revision that was asked for is compacted.
+    /// The requested revision is compacted.
     Compacted,
-    /// The call failed: the request may have been executed, or may be later.
+    /// The call failed. The request may have been executed, or may still be.
     Unknown(String),
 }
 
-/// One operation of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOperation {
-    /// In the order in which operations began.
+    /// Sequence number in start order.
     pub number: u64,
     pub client: usize,
-    /// The place of the endpoint that it was sent to.
+    /// Index of the endpoint that received it.
     pub member: usize,
     pub request: Request,
-    /// Since the start of the run, as `ended`.
+    /// Start and end time, relative to the start of the run.
     pub began: Duration,
     pub ended: Option<Duration>,
     pub outcome: Option<CallOutcome>,
 }
 
 impl Request {
-    /// The keys whose state an answer may show.
+    /// Returns the keys whose state a response may contain.
     pub fn keys(&self) -> Vec<u32> {
         match self {
             Request::Put(writes) => writes.iter().map(|write| write.key).collect(),
@@ -111,7 +106,6 @@ impl Request {
         }
     }
 
-    /// The values that it writes.
     pub fn writes(&self) -> &[Write] {
         match self {
             Request::Put(writes) => writes,
@@ -124,7 +118,7 @@ impl Request {
         matches!(self, Request::Read { serializable: true, .. })
     }
 
-    /// Whether these changes, all of one revision, are what it does when it is executed.
+    /// Reports whether `changes`, all from the same revision, are the effect of this request.
     pub fn makes(&self, changes: &[KeyChange]) -> bool {
         match self {
             Request::Delete(key) => {
@@ -146,7 +140,7 @@ impl Request {
 }
 
 impl ClientOperation {
-    /// One, and the keys and records that it holds.
+    /// Returns one plus the number of keys and records held in memory.
     pub fn size(&self) -> usize {
         let keys = match &self.request {
             Request::Read { keys, .. } | Request::Page { keys, .. } => keys.len(),

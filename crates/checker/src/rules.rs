@@ -1,4 +1,4 @@
-//! Checks operations and watch events against each other while they arrive.
+//! Checks operations and watch events against each other as they arrive.
 //!
 //! ```text
 //!   clients ──began, ended──▶ Checker ──▶ the first contradiction
@@ -6,25 +6,27 @@
 //!                                  History
 //! ```
 //!
-//! etcd gives each change a revision. So no search for an order is needed:
+//! etcd assigns a revision to each change, so there is no need to search for an order:
 //!
-//! * An operation that begins after a revision was seen, by any client or watcher, has a revision that is not
-//!   older; a write has a newer one. This is linearizability in real time, for one client and between all.
-//! * An acknowledged write is all that changed at its revision. No two writes have one revision.
-//! * What a read returns, serializable or not, is the state at the revision of its answer, or at the revision
-//!   that it asked for; with the number of all keys, also where a limit leaves some out. A revision that was
-//!   compacted before it began is refused.
-//! * Watchers receive revisions in order, each once, in one response and with the same changes as all others.
-//!   After progress is reported up to a revision, nothing older follows. What a key was before is its state
-//!   at the revision before.
-//! * A watcher that begins at an old revision receives the same.
+//! * An operation that starts after a client or watcher has seen a revision has the same or a later
+//!   revision; a write has a later one. This is real-time linearizability, within a client and
+//!   between clients.
+//! * An acknowledged write accounts for every change at its revision. Two writes never share a
+//!   revision.
+//! * A read, serializable or not, returns the state at the revision in its response, or at the
+//!   requested revision. The key count is the total, even if a limit truncates the result. A
+//!   revision that was compacted before the read started is rejected.
+//! * Watchers receive revisions in order, exactly once, each in a single response and with the same
+//!   changes as every other watcher. After a progress report at a revision, no older event follows.
+//!   The previous value of a key is its state at the preceding revision.
+//! * A watcher that starts at an old revision receives the same events.
 //! * Leases, hashes, holders and members: see their modules.
 //!
-//! An operation is compared with the history as soon as a watcher has passed its revision. A failed call has
-//! no outcome: if its write was executed, the watchers show it, once.
+//! An operation is compared with the history once a watcher has passed its revision. A failed call
+//! has no outcome: if its write was executed, watchers report it exactly once.
 //!
-//! Invariant: inputs arrive in an order in which a `Began` precedes the events of its write, and an `Ended`
-//! precedes the `Began` of each operation that was sent after the answer arrived.
+//! Invariant: a `Began` precedes the events of its write, and an `Ended` precedes the `Began` of
+//! each operation that was sent after the response arrived.
 //!
 //! Must not depend on connections or clocks.
 
@@ -40,7 +42,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The newest revision that was seen, and where.
+/// Highest revision seen, and its source.
 #[derive(Clone, Debug)]
 struct NewestRevision {
     revision: Revision,
@@ -50,38 +52,39 @@ struct NewestRevision {
 #[derive(Debug)]
 struct InFlight {
     operation: ClientOperation,
-    /// Seen before it began.
+    /// Highest revision seen before the operation started.
     seen: Arc<NewestRevision>,
-    /// History that it may still need.
+    /// Oldest revision of the history that it may need.
     needs: Revision,
-    /// History was compacted here before it began.
+    /// Compacted revision when the operation started.
     compacted: Revision,
 }
 
-/// A deletion that no acknowledged operation explains yet.
+/// A deletion that no acknowledged operation accounts for yet.
 #[derive(Debug)]
 struct UnexplainedDelete {
     change: KeyChange,
-    /// Operations from this number on began after it.
+    /// Operations with this or a higher number started after it.
     before: u64,
 }
 
-/// See the module's head.
+/// Checks a stream of [`Input`]s. See the module documentation.
 #[derive(Debug)]
 pub struct Checker {
     history: History,
-    /// Up to which revision each watcher has received everything.
+    /// Revision up to which each watcher has received all events.
     watchers: Vec<Revision>,
     in_flight: BTreeMap<u64, InFlight>,
     next_number: u64,
     seen: Arc<NewestRevision>,
-    /// Values whose put no watcher has shown, with the number of their operation.
+    /// Values that no watcher has reported yet, each with its operation.
     unseen: HashMap<u64, Arc<ClientOperation>>,
-    /// By revision, as far as history is kept.
+    /// Acknowledged writes by revision, as far back as history is retained.
     acknowledged: BTreeMap<Revision, Arc<ClientOperation>>,
-    /// Ended operations, by the revision that a watcher must reach first.
+    /// Operations with an outcome, by the revision that a watcher must reach before they can be
+    /// checked.
     waiting: BTreeMap<Revision, Vec<Arc<ClientOperation>>>,
-    /// Of these, and the keys and records that they hold.
+    /// Number of operations in `waiting`, and the keys and records they hold.
     waiting_len: usize,
     waiting_size: usize,
     unexplained: BTreeMap<Revision, UnexplainedDelete>,
@@ -95,7 +98,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Begins at a revision at which none of the keys exists; the watchers begin after it.
+    /// Creates a checker. At revision `start` none of the keys exist; the watchers start after it.
     pub fn new(start: Revision, watchers: usize) -> Self {
         Self {
             history: History::new(start),
@@ -119,7 +122,7 @@ impl Checker {
         }
     }
 
-    /// Takes what happened. The error is a contradiction, after which nothing more is checked.
+    /// Checks an input. After an error, the checker must not be used.
     pub fn take(&mut self, input: Input) -> CheckResult {
         match input {
             Input::Began(operation) => self.began(operation),
@@ -149,7 +152,8 @@ impl Checker {
         self.forget()
     }
 
-    /// Ends the run: what is in flight has no outcome, and what no operation explains by now has no cause.
+    /// Finishes the run. Operations in flight have an unknown outcome; a change that is still
+    /// unexplained is a violation.
     pub fn close(&mut self, at: Duration) -> CheckResult {
         let numbers: Vec<u64> = self.in_flight.keys().copied().collect();
         for number in numbers {
@@ -158,32 +162,33 @@ impl Checker {
         self.forget()
     }
 
-    /// Operations that no watcher has caught up with.
+    /// Returns the number of operations that no watcher has caught up with.
     pub fn waiting_len(&self) -> usize {
         self.waiting_len
     }
 
-    /// The same, each with the keys and records that it holds: what they take in memory.
+    /// Returns the number of operations that no watcher has caught up with, plus the keys and
+    /// records they hold, as a measure of memory use.
     pub fn waiting_size(&self) -> usize {
         self.waiting_size
     }
 
-    /// Writes whose outcome is unknown, and of which no watcher has shown anything.
+    /// Returns the number of writes with an unknown outcome and no reported event.
     pub fn unresolved_len(&self) -> usize {
         self.unseen.len() + self.unknown_deletes.values().map(Vec::len).sum::<usize>() + self.leases.count()
     }
 
-    /// Every watcher has received everything up to this revision.
+    /// Returns the revision up to which every watcher has received all events.
     pub fn received_by_all(&self) -> Revision {
         self.watchers.iter().copied().min().unwrap_or(0)
     }
 
-    /// The newest revision that an operation or a watcher has shown.
+    /// Returns the highest revision seen in a response or an event.
     pub fn newest(&self) -> Revision {
         self.seen.revision
     }
 
-    /// Watchers that have not received everything up to a revision.
+    /// Returns the watchers that have not received all events up to a revision.
     pub fn late_watchers(&self, revision: Revision) -> Vec<usize> {
         (0..self.watchers.len()).filter(|&watcher| self.watchers[watcher] < revision).collect()
     }
@@ -254,7 +259,7 @@ impl Checker {
                         vec![format!("history was compacted at revision {compacted}"), operation.to_string()],
                     );
                 }
-                // A read without effect leaves nothing for watchers to show.
+                // A read without effect does not produce an event.
                 operation.request.writes().iter().for_each(|write| drop(self.unseen.remove(&write.value)));
                 if !operation.request.is_serializable() && revision < seen.revision {
                     return violation(
@@ -329,7 +334,6 @@ impl Checker {
         Ok(())
     }
 
-    /// Compares what a watcher from far back received with what the others did, as far as that is known.
     fn replayed(&mut self, replay: &Replay) -> CheckResult {
         let Replay { member, at, from, to, changes } = replay;
         let after = self.history.forgotten().max(from - 1);
@@ -352,7 +356,7 @@ impl Checker {
         }
     }
 
-    /// A watcher has nothing more to receive up to a revision.
+    /// Checks that the watcher has not missed an event up to a revision.
     fn compare_gap(&self, watcher: usize, to: Revision) -> CheckResult {
         let received = self.watchers[watcher];
         let Some(missed) = self.history.first_between(received, to) else { return Ok(()) };
@@ -365,7 +369,7 @@ impl Checker {
         )
     }
 
-    /// Finds the operation that made the changes of a revision.
+    /// Finds the operation that caused a revision.
     fn attribute(&mut self, changes: &[KeyChange], at: Duration, event: &str) -> CheckResult {
         let Some(record) = changes.iter().find_map(|change| change.record) else {
             if changes.iter().any(|change| self.leases.hold(change.key)) {
@@ -488,7 +492,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Compares a range with the states of its keys at a revision, and what it says of their number.
+    /// Compares a range response, including its key count, with the states of the keys at a
+    /// revision.
     fn compare_page(
         &self,
         operation: &ClientOperation,
@@ -504,7 +509,7 @@ impl Checker {
         if limit == 0 {
             self.compare_states(operation, at, records)?;
         } else {
-            // In the order of their bytes.
+            // Keys are returned in byte order.
             present.sort_by_cached_key(|record| KeyName(record.key).to_string());
             present.truncate(limit);
             if present != records {
@@ -527,7 +532,7 @@ impl Checker {
         )
     }
 
-    /// Compares what a watcher says the keys were before with their states, as far as they are known.
+    /// Compares the previous values in an event with the retained states of the keys.
     fn compare_before(
         &self,
         watcher: usize,
@@ -548,7 +553,6 @@ impl Checker {
         Ok(())
     }
 
-    /// Compares what an operation says of its keys with their states at a revision.
     fn compare_states(
         &self,
         operation: &ClientOperation,
@@ -579,7 +583,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether a compare-and-swap decided as the state at a revision demands.
+    /// Reports whether a compare-and-swap took the correct branch, given the state at a revision.
     fn compare_condition(
         &self,
         operation: &ClientOperation,
@@ -596,7 +600,6 @@ impl Checker {
         violation("a transaction took the wrong branch", vec![operation.to_string(), state])
     }
 
-    /// Drops what no operation in flight can need.
     fn forget(&mut self) -> CheckResult {
         let oldest = self.in_flight.first_key_value();
         let (number, needs) = oldest

@@ -1,4 +1,4 @@
-//! What a check takes, and what it says.
+//! Inputs and results of a check.
 
 use crate::hashes::Hash;
 use crate::holders::HolderInput;
@@ -10,49 +10,46 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// What happens, in the order of the head of `rules`.
+/// An observation; see the `rules` module for the required order.
 #[derive(Clone, Debug)]
 pub enum Input {
     Began(ClientOperation),
-    /// The operation of this number has an outcome.
     Ended(u64, Duration, CallOutcome),
-    /// One response of a watcher.
+    /// Response received by a watcher.
     Watched {
         watcher: usize,
         at: Duration,
         changes: Vec<KeyChange>,
-        /// What the key of each change was before, if the watcher asked for it.
+        /// Previous record of each changed key, if the watcher requested it.
         before: Vec<Option<KeyRecord>>,
     },
-    /// A watcher has received everything up to this revision.
+    /// The watcher has received all events up to this revision.
     Progress {
         watcher: usize,
         revision: Revision,
     },
-    /// What is done with the lease of this ID.
+    /// Event of the lease with this ID.
     Lease(i64, LeaseInput),
     Hashed(Hash),
-    /// What is done with the lock or the election of this name.
+    /// Event of the lock or election with this name.
     Holder(String, HolderInput),
     Members(MemberIds),
     Replayed(Replay),
-    /// History was compacted at this revision.
     Compacted(Revision),
 }
 
-/// What a watcher received that began at an old revision.
+/// Events received by a watcher that started at an old revision.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The place of its endpoint.
+    /// Index of the watcher's endpoint.
     pub member: usize,
     pub at: Duration,
-    /// The first and the last revision of which it received everything.
+    /// First and last revision of which it received all events.
     pub from: Revision,
     pub to: Revision,
     pub changes: Vec<KeyChange>,
 }
 
-/// Statements that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     pub rule: Cow<'static, str>,
@@ -60,36 +57,32 @@ pub struct Violation {
     pub evidence: Vec<String>,
 }
 
-/// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CheckCounts {
     pub writes: u64,
     pub linearizable_reads: u64,
     pub serializable_reads: u64,
-    /// Linearizable reads with a limit, or of an old revision.
+    /// Linearizable reads with a limit, or at an old revision.
     pub pages: u64,
-    /// Reads that were refused because their revision was compacted.
+    /// Reads rejected because their revision was compacted.
     pub compacted: u64,
-    /// Calls that failed, of which some may have been executed.
+    /// Failed calls, some of which may have been executed.
     pub unknown: u64,
     pub events: u64,
-    /// Serializable reads of states that were forgotten already.
+    /// Serializable reads of states that were already discarded.
     pub too_old: u64,
-    /// Leases whose keys were deleted after their time.
+    /// Leases whose keys were deleted after the TTL.
     pub leases_expired: u64,
     pub leases_revoked: u64,
-    /// Answers that said how much time a lease had left.
     pub lifetimes: u64,
-    /// From the earliest time at which a lease may expire to the arrival of the deletions, at most.
+    /// Maximum delay between the earliest expiry of a lease and the arrival of the deletions.
     pub lease_latest_ms: u64,
-    /// Answers to HashKV that were equal to one of another member.
+    /// HashKV responses that matched one of another member.
     pub hashes: u64,
-    /// Events of watchers that began at an old revision.
+    /// Events of watchers that started at an old revision.
     pub replayed: u64,
-    /// Locks that were held and elections that were won.
     pub holds: u64,
-    /// Lists of members.
     pub member_lists: u64,
 }
 

@@ -1,11 +1,12 @@
-//! Calls of one member of an etcd cluster.
+//! Client of a single member of an etcd cluster.
 //!
-//! * Each call of a [`Client`] carries the token of its user, and is given up after the time that was set.
-//! * Answers and refusals are handed on as the member gave them. Nothing is repeated or asked elsewhere: who
-//!   calls knows which member is next, and how long to go on.
-//! * Connections are made by who calls, with its own TLS; only plain ones are made here.
+//! * Each call of a [`Client`] carries its user's token and fails once the configured timeout has
+//!   passed.
+//! * Responses and errors are returned unchanged. Retries, and the choice of the next member, are up to
+//!   the caller.
+//! * The caller makes connections, with its own TLS; this crate makes plain ones only.
 //!
-//! It must not know certificates, command lines, or anything of a server.
+//! Must not depend on certificates, command lines or server code.
 
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{self, Endpoint};
 use tonic::{Request, Status};
 
-/// What a user is known by; a request header.
+/// Token of an authenticated user, sent as a request header.
 pub type Token = MetadataValue<Ascii>;
 
-/// A connection, for the stubs of services.
+/// Channel for the service stubs.
 pub type Channel = InterceptedService<transport::Channel, CallHeaders>;
 
-/// What each call carries.
+/// Headers added to each call.
 #[derive(Clone, Default)]
 pub struct CallHeaders {
     token: Option<Token>,
@@ -51,7 +52,7 @@ impl Interceptor for CallHeaders {
     }
 }
 
-/// A connection to one member. Cheap to clone.
+/// Connection to one member. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     connection: transport::Channel,
@@ -59,24 +60,24 @@ pub struct Client {
 }
 
 impl Client {
-    /// Without a token and a deadline.
+    /// Creates a client without a token or deadline.
     pub fn new(connection: transport::Channel) -> Client {
         Client { connection, headers: CallHeaders::default() }
     }
 
-    /// A plain connection. To connect and each call take `within` at most.
+    /// Opens a plaintext connection. `within` limits both connecting and each call.
     pub async fn connect(url: String, within: Duration) -> Result<Client, transport::Error> {
         let endpoint = Endpoint::from_shared(url)?.connect_timeout(within).timeout(within);
         endpoint.connect().await.map(Client::new)
     }
 
-    /// The same connection, as this user.
+    /// Returns a client for the same connection with the given token.
     pub fn with_token(mut self, token: Option<Token>) -> Client {
         self.headers.token = token;
         self
     }
 
-    /// The same connection. Each call takes so long at most; `None`: as long as it takes.
+    /// Returns a client for the same connection with a timeout per call; `None` disables it.
     pub fn within(&self, deadline: impl Into<Option<Duration>>) -> Client {
         let headers = CallHeaders { deadline: deadline.into(), ..self.headers.clone() };
         Client { headers, ..self.clone() }
@@ -86,7 +87,7 @@ impl Client {
         InterceptedService::new(self.connection.clone(), self.headers.clone())
     }
 
-    /// The token of a user, for later calls.
+    /// Authenticates a user and returns the token for later calls.
     pub async fn authenticate(&self, name: &str, password: &str) -> Result<Token, Status> {
         let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
         let token = self.auth().authenticate(request).await?.into_inner().token;
@@ -97,7 +98,8 @@ impl Client {
         Ok(self.maintenance().status(StatusRequest {}).await?.into_inner())
     }
 
-    /// All members; `linearizable`: as a majority has them, not only this one.
+    /// Lists the members. A `linearizable` list is confirmed by a majority; otherwise it is this member's
+    /// view.
     pub async fn members(&self, linearizable: bool) -> Result<Vec<Member>, Status> {
         Ok(self.cluster().member_list(MemberListRequest { linearizable }).await?.into_inner().members)
     }
@@ -107,7 +109,7 @@ macro_rules! services {
     ($($name:ident: $stub:ident,)*) => {
         impl Client {
             $(pub fn $name(&self) -> $stub<Channel> {
-                // As etcd's client: what an answer may have is the server's to say.
+                // Like etcd's client, leave the limit of response sizes to the server.
                 $stub::new(self.channel()).max_decoding_message_size(usize::MAX)
             })*
         }
@@ -127,12 +129,12 @@ services! {
     watch: WatchClient,
 }
 
-/// The member that this status is of; 0 if it does not say.
+/// Returns the id of the member that sent the status, or 0 if it is missing.
 pub fn member_id(status: &StatusResponse) -> u64 {
     status.header.as_ref().map_or(0, |header| header.member_id)
 }
 
-/// Whether a status is that of the leader.
+/// Reports whether the status is the leader's.
 pub fn leads(status: &StatusResponse) -> bool {
     let id = member_id(status);
     id != 0 && id == status.leader

@@ -1,10 +1,10 @@
-//! The audit log, as the flags ask for it.
+//! Settings of the audit log.
 
 use std::path::PathBuf;
 
 use super::flags::Flags;
 
-/// What is logged, and where to.
+/// Destination and level of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditSettings {
     pub target: AuditTarget,
@@ -17,18 +17,17 @@ pub enum AuditTarget {
     File(PathBuf),
 }
 
-/// Which requests have a line.
+/// Selects the requests that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditLevel {
-    /// Those that were refused because of who made them.
+    /// Requests that were rejected because of the caller's identity.
     Refused,
-    /// Those, and those that may change something.
+    /// Rejected requests, and requests that may modify state.
     Changes,
-    /// All.
     Requests,
 }
 
-/// Why the flags of the audit log cannot be followed.
+/// Invalid combination of the audit log flags.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAudit {
     #[error("--audit-log-level needs --audit-log")]
@@ -37,7 +36,7 @@ pub enum InvalidAudit {
     Level(String),
 }
 
-/// None without `--audit-log`.
+/// Returns None if `--audit-log` is unset or empty.
 pub(super) fn of(flags: &Flags) -> Result<Option<AuditSettings>, InvalidAudit> {
     let level = match flags.audit_log_level.as_str() {
         "" | "refused" => AuditLevel::Refused,

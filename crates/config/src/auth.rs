@@ -1,7 +1,8 @@
-//! Passwords and tokens, as the flags ask for them.
+//! Settings of passwords and tokens.
 //!
-//! `--auth-token` is a kind, and for `jwt` options after commas: `jwt,sign-method=RS256,priv-key=FILE`. Rules
-//! and error texts are etcd's. The files of keys are read later, when the member starts.
+//! The value of `--auth-token` is a kind, for `jwt` followed by comma-separated options:
+//! `jwt,sign-method=RS256,priv-key=FILE`. Rules and error texts are etcd's. Key files are read at startup,
+//! not here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,47 +12,46 @@ use super::flags::{BCRYPT_COST, Flags, TOKEN_TTL_SECONDS, duration};
 const BCRYPT_COSTS: std::ops::RangeInclusive<u64> = 4..=31;
 const JWT_TTL: Duration = Duration::from_secs(300);
 
-/// Passwords and tokens.
+/// Password hashing, token kind, and certificate authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthSettings {
     pub bcrypt_cost: u32,
-    /// Time after which an unused simple token ends.
+    /// Idle time after which a simple token expires.
     pub token_ttl: Duration,
     pub tokens: TokenKind,
-    /// A client certificate names its user.
+    /// True if the common name of a client certificate is its user.
     pub certificates_name_users: bool,
-    /// Watchers are looked at again when users or roles change.
+    /// True if watchers are authorized again when users or roles change.
     pub rechecks_watchers: bool,
 }
 
-/// How a token shows its user.
+/// Kind of tokens, from `--auth-token`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// The members know it.
+    /// Random token that each member keeps in memory.
     Simple,
-    /// It is signed.
     Jwt(JwtOptions),
-    /// No token is issued or accepted.
+    /// No tokens are issued or accepted.
     None,
 }
 
-/// The options after `jwt`. Their method and keys are not checked yet.
+/// Options after `jwt`. The method and keys are validated later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtOptions {
     pub sign_method: String,
     pub public_key: Option<PathBuf>,
     pub private_key: Option<PathBuf>,
     pub ttl: Duration,
-    /// Options that do not exist. They are logged, and ignored as in etcd.
+    /// Unknown options. Like etcd, they are logged and ignored.
     pub unknown: Vec<String>,
 }
 
-/// etcd's text for every malformed option.
+/// Malformed option, with etcd's error text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("auth: invalid auth options: {0}")]
 pub struct InvalidAuthOptions(pub String);
 
-/// A cost that bcrypt does not have becomes the default, as in etcd.
+/// Builds the settings. A bcrypt cost out of range is replaced by the default, as in etcd.
 pub(super) fn of(flags: &Flags) -> Result<AuthSettings, InvalidAuthOptions> {
     let cost = if BCRYPT_COSTS.contains(&flags.bcrypt_cost) { flags.bcrypt_cost } else { BCRYPT_COST };
     let ttl_seconds = if flags.auth_token_ttl > 0 { flags.auth_token_ttl } else { TOKEN_TTL_SECONDS };
@@ -64,7 +64,8 @@ pub(super) fn of(flags: &Flags) -> Result<AuthSettings, InvalidAuthOptions> {
     })
 }
 
-/// The errors name options and kinds, and no values: a value may be a secret that was given for a file.
+/// Parses `--auth-token`. Errors include option names and kinds but no values: a value may be a secret that
+/// was passed in place of a file name.
 fn tokens(text: &str) -> Result<TokenKind, InvalidAuthOptions> {
     let invalid = |reason: String| Err(InvalidAuthOptions(reason));
     let mut parts = text.split(',');

@@ -1,18 +1,18 @@
-//! When members compare their hashes: `--corrupt-check-time`, `--compact-hash-check-time`, and two feature
+//! Settings of the corruption checks: `--corrupt-check-time`, `--compact-hash-check-time`, and two feature
 //! gates.
 
 use std::time::Duration;
 
 use super::flags::{Flags, is_gate_on};
 
-/// The checks that are on.
+/// Enabled checks and their intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptionChecks {
-    /// Whether this member compares its hash with others before it takes part.
+    /// True if this member compares its hash with its peers before it participates in the cluster.
     pub at_start: bool,
-    /// Time between two comparisons of the newest state, by the leader.
+    /// Interval at which the leader compares hashes of the latest revision.
     pub interval: Option<Duration>,
-    /// Time between two comparisons of the hashes of compactions, by the leader.
+    /// Interval at which the leader compares compaction hashes.
     pub compaction_interval: Option<Duration>,
 }
 
@@ -20,7 +20,7 @@ pub struct CorruptionChecks {
 #[error("--compact-hash-check-time must be >0 (set to 0s)")]
 pub struct InvalidInterval;
 
-/// The checks of a command line.
+/// Builds the settings from flags and feature gates.
 pub fn of(flags: &Flags) -> Result<CorruptionChecks, InvalidInterval> {
     let compaction_interval = flags.compact_hash_check_time;
     if compaction_interval.is_zero() {

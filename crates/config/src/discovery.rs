@@ -1,4 +1,4 @@
-//! Where a member that starts for the first time learns who its cluster is, if not from `--initial-cluster`.
+//! Cluster discovery at the first start, an alternative to `--initial-cluster`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,16 +6,15 @@ use std::time::Duration;
 use super::flags::{DiscoveryFallback, Flags};
 use super::tls::{KeyPair, PortTls};
 
-/// Who is asked.
+/// Source of the initial cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Discovery {
-    /// Another cluster, in which the members register.
+    /// Another cluster in which the members register.
     Cluster(Box<DiscoveryCluster>),
-    /// The SRV records of a domain.
     Srv(DiscoverySrv),
 }
 
-/// A cluster that other clusters are found with.
+/// Endpoints and credentials of a discovery cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiscoveryCluster {
     pub endpoints: Vec<String>,
@@ -24,18 +23,17 @@ pub struct DiscoveryCluster {
     pub request_timeout: Duration,
     pub keepalive_time: Duration,
     pub keepalive_timeout: Duration,
-    /// For endpoints inside TLS.
     pub tls: PortTls,
-    /// Whether an endpoint without a scheme is inside TLS.
+    /// True if endpoints without a scheme use TLS.
     pub is_secure: bool,
-    /// Name and password.
+    /// User name and password.
     pub user: Option<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoverySrv {
     pub domain: String,
-    /// After the name of the service, if not empty.
+    /// Suffix of the service name; may be empty.
     pub suffix: String,
 }
 
@@ -53,7 +51,7 @@ pub enum DiscoverySettingsError {
 }
 
 impl Discovery {
-    /// None if the flags name the cluster themselves.
+    /// Returns None if no discovery flag is set.
     pub fn from_flags(flags: &Flags) -> Result<Option<Discovery>, DiscoverySettingsError> {
         let given = &flags.discovery;
         if given.discovery_fallback == DiscoveryFallback::Proxy {
@@ -99,7 +97,7 @@ fn tls(flags: &Flags) -> PortTls {
     PortTls {
         own: KeyPair::from_flags(&given.discovery_cert, &given.discovery_key),
         trusted_ca_file: some(&given.discovery_cacert).map(PathBuf::from),
-        // Its own certificate or another: none is compared.
+        // Disables certificate verification.
         is_self_signed: given.discovery_insecure_skip_tls_verify,
         ..PortTls::default()
     }

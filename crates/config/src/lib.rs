@@ -1,19 +1,19 @@
-//! The configuration of one member: flags and environment variables, made whole and checked.
+//! Configuration of a member: parses and validates flags and environment variables.
 
-pub mod url; // addresses as flags give them
+pub mod url;
 
-mod audit; // the audit log
-pub mod auth; // passwords and tokens
-mod corruption; // when hashes are compared
-pub mod flags; // the command line
-mod log; // where log lines go
-mod retention; // what automatic compaction keeps
-pub mod tls; // certificates and versions
-mod traces; // what is traced, and where it goes
+mod audit;
+pub mod auth;
+mod corruption;
+pub mod flags;
+mod log;
+mod retention; // automatic compaction
+pub mod tls;
+mod traces;
 
-mod discovery; // who is asked for the members of a new cluster
+mod discovery;
 
-pub mod settings; // what one member runs with
+pub mod settings;
 
 pub use audit::{AuditLevel, AuditSettings, AuditTarget};
 pub use auth::{AuthSettings, JwtOptions, TokenKind};

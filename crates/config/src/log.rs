@@ -1,4 +1,4 @@
-//! The log, as flags describe it: level, format, outputs and rotation. Errors carry etcd's texts.
+//! Log settings: level, format, outputs and rotation. Errors carry etcd's texts.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use process::log::{LogFormat, LogOutput, LogSettings, Rotation};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MEGABYTE: u64 = 1 << 20;
-/// Of a file, if the configuration does not say it.
+/// Default size limit of a log file.
 const MEGABYTES: u64 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,27 +36,27 @@ pub enum LogSettingsError {
     RotationValue(String),
 }
 
-/// The value of `--log-rotation-config-json`.
+/// Value of `--log-rotation-config-json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RotationConfig {
-    /// Megabytes of a file.
+    /// Size in megabytes at which a file is rotated.
     maxsize: u64,
-    /// Days that a backup is kept.
+    /// Days for which a backup is retained; zero means forever.
     maxage: u32,
     maxbackups: u32,
     localtime: bool,
     compress: bool,
 }
 
-/// How to log, known before anything else is.
+/// Builds the log settings from flags.
 pub fn log_settings(flags: &Flags) -> Result<LogSettings, LogSettingsError> {
     let given = &flags.log_level;
     let level = match given.to_ascii_lowercase().as_str() {
         "debug" => tracing::Level::DEBUG,
         "" | "info" => tracing::Level::INFO,
         "warn" | "warning" => tracing::Level::WARN,
-        // Nothing is logged above error: a panic or a fatal end is an error that was the last one.
+        // There is no level above error: panics and fatal errors are logged as errors.
         "error" | "dpanic" | "panic" | "fatal" => tracing::Level::ERROR,
         _ => return Err(LogSettingsError::Level(given.to_owned())),
     };
@@ -93,7 +93,7 @@ fn outputs(text: &str) -> Result<Vec<LogOutput>, LogSettingsError> {
     Ok(outputs)
 }
 
-/// The path of a `file:` URL, which is on this machine.
+/// Returns the path of a local `file:` URL.
 fn path_of(url: &str) -> Result<&str, LogSettingsError> {
     let rest = url.strip_prefix("file:").unwrap_or(url);
     let path = match rest.strip_prefix("//") {
@@ -110,7 +110,7 @@ fn rotation(flags: &Flags, outputs: &[LogOutput]) -> Result<Rotation, LogSetting
     }
     let config: RotationConfig = match flags.log.log_rotation_config_json.as_deref() {
         None => RotationConfig::default(),
-        // As Go: names in any case, and the last of two counts.
+        // Like Go's decoder: names are case-insensitive, and the last duplicate takes effect.
         Some(text) => serde_json::from_str::<serde_json::Map<String, Value>>(text)
             .map(|fields| fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)))
             .and_then(|fields| serde_json::from_value(fields.collect()))
@@ -184,7 +184,7 @@ mod tests {
             wants_local_times: false,
         };
         assert_eq!(rotating(json), Some(wanted));
-        // Read only where it counts, as in etcd.
+        // Parsed only if rotation is enabled, as in etcd.
         assert_eq!(settings(&["--log-rotation-config-json={"]).unwrap().rotation, None);
     }
 

@@ -1,19 +1,19 @@
-//! What automatic compaction keeps: `--auto-compaction-mode` and `--auto-compaction-retention`.
+//! Retention of automatic compaction: `--auto-compaction-mode` and `--auto-compaction-retention`.
 
 use std::time::Duration;
 
 use super::flags::duration;
 
-/// How much of the history is kept.
+/// Amount of history to retain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// What was there this long ago.
+    /// Revisions younger than this.
     Period(Duration),
-    /// So many revisions.
+    /// Number of latest revisions.
     Revisions(i64),
 }
 
-/// Texts of etcd's.
+/// Invalid retention, with etcd's error texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
     #[error("unknown auto-compaction-mode {0:?}")]
@@ -24,7 +24,7 @@ pub enum RetentionError {
     Revisions(String),
 }
 
-/// Why Go reads no duration.
+/// Returns Go's error text for an invalid duration.
 fn reason(text: &str) -> String {
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let rest = text.trim_start_matches(['-', '+']);
@@ -38,7 +38,7 @@ fn reason(text: &str) -> String {
 }
 
 impl Retention {
-    /// Of the values of the flags, where they were given. None keeps everything.
+    /// Parses the values of the two flags. Returns None if automatic compaction is off.
     pub fn parse(mode: &str, retention: &str) -> Result<Option<Retention>, RetentionError> {
         let text = if retention.is_empty() { "0" } else { retention };
         let number = text.parse::<u64>().ok();
@@ -51,7 +51,7 @@ impl Retention {
             ("revision", Some(revisions)) => {
                 Retention::Revisions(i64::try_from(revisions).unwrap_or(i64::MAX))
             }
-            // etcd reads it as a number of nanoseconds.
+            // etcd would use it as a number of nanoseconds.
             ("revision", None) if duration(text).is_ok() => {
                 return Err(RetentionError::Revisions(text.to_owned()));
             }

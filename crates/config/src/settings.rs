@@ -1,9 +1,9 @@
-//! The settings of one member: flags with their defaults, checked against each other.
+//! Settings of a member: flags with defaults applied, validated against each other.
 //!
-//! * A `Settings` can be run: every URL can be bound or dialled, every interval fits the others.
-//! * Errors carry etcd's texts, so that a search for them finds etcd's answers.
+//! * Every URL of a `Settings` value can be bound or dialed, and its intervals are consistent.
+//! * Errors carry etcd's texts, so that a web search for them finds etcd's documentation.
 //!
-//! Knows nothing of what lies on disk: whether the initial cluster matters at all is decided in `bootstrap`.
+//! Does not access the data directory. `bootstrap` decides whether the initial cluster is used.
 
 use std::net::IpAddr;
 use std::path::{Component, PathBuf};
@@ -24,135 +24,135 @@ use super::url::{Url, Urls};
 use process::files;
 use telemetry::traces::TraceSettings;
 
-/// Longer than this, and a cluster would stand still for minutes after losing its leader.
+/// Upper limit of the election timeout: a larger one would make the cluster unavailable for minutes after
+/// losing its leader.
 const ELECTION_MS_MAX: u64 = 50_000;
 const QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
-/// etcd's.
 const WATCH_PROGRESS_INTERVAL: Duration = Duration::from_secs(10 * 60);
 const WATCH_PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Each is six series, and 16 counters of some 150 bytes in each of 12 sketches: 3 MiB in all.
+/// Upper limit of `--metrics-top`. Each entry has six series, and 16 counters of some 150 bytes in each of 12
+/// sketches: 3 MiB in total.
 const METRICS_TOP_MAX: u64 = 100;
-/// An empty member takes some 40 MiB; an eighth of the limit is not given to requests.
+/// Lower limit of `--memory-limit`. An empty member uses about 40 MiB, and an eighth of the limit is not
+/// available to requests.
 const MEMORY_LIMIT_MIN: u64 = 128 << 20;
-/// What a gRPC message may have around the request inside it.
+/// Allowance for gRPC framing and fields around a request, as in etcd.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
-/// One member's configuration.
+/// Validated configuration of a member.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub name: String,
-    /// The name, if it was given; a default name is not compared with the directory's.
+    /// Name, if set explicitly. A default name is not compared with the one in the data directory.
     pub name_given: Option<String>,
     pub data_dir: PathBuf,
-    /// Where the log lies, if not in the data directory.
+    /// Directory of the WAL, if outside the data directory.
     pub wal_dir: Option<PathBuf>,
     pub listen_client_urls: Urls,
-    /// HTTP of clients; empty if it is served with gRPC.
+    /// URLs for HTTP without gRPC. If empty, the client URLs serve both.
     pub listen_client_http_urls: Urls,
-    /// Metrics and health alone; may be empty.
+    /// URLs that serve only metrics and health; may be empty.
     pub listen_metrics_urls: Urls,
-    /// Whether other processes may listen on the same ports.
+    /// True if other processes may listen on the same ports.
     pub shares_ports: bool,
     pub advertise_client_urls: Urls,
     pub listen_peer_urls: Urls,
     pub advertise_peer_urls: Urls,
-    /// Where other members are dialled from; the system chooses, if there is none.
+    /// Source address of connections to peers. If None, the system chooses it.
     pub peer_source: Option<IpAddr>,
     pub initial: Initial,
-    /// Who says what the initial cluster is, if it was not given.
+    /// Discovery of the initial cluster, if it was not given.
     pub discovery: Option<Discovery>,
-    /// Whether all other members of the data directory's cluster are removed at the start.
+    /// True if all other members are removed from the cluster at startup.
     pub force_new_cluster: bool,
     pub reconfiguration: Reconfiguration,
     pub clock: Clock,
-    /// Applied entries that are not in a checkpoint when the next one is written, at the latest.
+    /// Maximum number of applied entries that are not in a checkpoint.
     pub snapshot_count: u64,
-    /// Log entries kept before the last checkpoint, so that a slow follower needs no snapshot.
+    /// Number of log entries retained before the last checkpoint, so that a slow follower needs no snapshot.
     pub snapshot_catch_up_entries: u64,
     pub limits: MemberLimits,
     pub connections: Connections,
     pub auth: AuthSettings,
     pub audit: Option<AuditSettings>,
-    /// How many of the largest clients and key prefixes are shown; 0 counts none.
+    /// Number of top clients and key prefixes to expose; zero disables counting.
     pub metrics_top: usize,
-    /// Bytes of memory above which large requests wait or are refused.
+    /// Memory usage in bytes above which large requests wait or are rejected.
     pub memory_limit: Option<u64>,
     pub corruption: CorruptionChecks,
-    /// All of etcd's, also those that have no effect.
+    /// All of etcd's gates, including those without an effect.
     pub feature_gates: Vec<FeatureGate>,
-    /// Time between two progress notifications of a watch stream, as given.
+    /// Configured interval between progress notifications of a watch stream.
     pub watch_progress_interval: Option<Duration>,
-    /// A unary call that takes longer is logged.
+    /// Duration above which a unary call is logged.
     pub slow_call: Duration,
-    /// An entry of the log that takes longer to apply is logged.
+    /// Duration above which applying a log entry is logged.
     pub slow_apply: Duration,
-    /// Whether profiles are served.
     pub enable_pprof: bool,
-    /// Whether the calls of each method are timed in etcd's buckets.
+    /// True if the latency histograms of each method use etcd's buckets.
     pub metrics_extensive: bool,
     pub traces: Option<TraceSettings>,
     pub tls: TlsSettings,
-    /// History that is kept, unless it is all.
+    /// Automatic compaction; None retains all history.
     pub retention: Option<Retention>,
-    /// Origins of scripts that may use plain HTTP, as given: a list, or `*`.
+    /// Allowed CORS origins, as given: a list, or `*`.
     pub cors: String,
-    /// Hosts that requests of plain HTTP may name, as given: a list, or `*`.
+    /// Allowed `Host` headers of plain HTTP requests, as given: a list, or `*`.
     pub host_whitelist: String,
-    /// Whether the JSON gateway is served.
     pub enable_grpc_gateway: bool,
 }
 
-/// What a member that starts for the first time believes of its cluster.
+/// Initial cluster of a member that starts for the first time.
 #[derive(Clone, Debug)]
 pub struct Initial {
-    /// `NAME=URL,…` as given; read only on a first start.
+    /// `NAME=URL,…` as given; used only at the first start.
     pub cluster: String,
-    /// Whether it was given, or is the default.
+    /// True if the flag was set explicitly.
     pub cluster_given: bool,
     pub state: ClusterState,
     pub token: String,
 }
 
-/// How changes of the members are judged.
+/// Rules for membership changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconfiguration {
-    /// Whether a change that would leave the cluster unable to commit is refused.
+    /// True if changes that would cost the cluster its quorum are rejected.
     pub is_strict: bool,
     pub learners_max: u64,
 }
 
-/// The cluster's pulse.
+/// Raft heartbeat interval and election timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     pub heartbeat: Duration,
     pub election: Duration,
 }
 
-/// What a client may ask for at most.
+/// Limits of client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberLimits {
     pub txn_ops_max: usize,
     pub request_bytes_max: usize,
-    /// Bytes of store above which writes are refused. Negative: never, as the flag says it.
+    /// Store size in bytes above which writes are rejected. Negative means unlimited.
     pub quota_bytes: i64,
-    /// Shortest TTL of a lease, in seconds: one and a half election timeouts, as in etcd.
+    /// Minimum lease TTL in seconds: 1.5 election timeouts, as in etcd.
     pub lease_ttl_min: i64,
 }
 
-/// What one client connection may do.
+/// Limits of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// Streams open at one time.
+    /// Maximum number of concurrent streams.
     pub streams_max: u32,
-    /// Pings of a client that come faster than this are too many; zero allows any.
+    /// Minimum interval between a client's pings; zero allows any rate.
     pub ping_spacing_min: Duration,
-    /// Silence after which the client is asked whether it is still there; zero asks never.
+    /// Idle time after which the server pings the client; zero disables keep-alive pings.
     pub keepalive_interval: Duration,
-    /// Time it has to answer.
+    /// Time the client has to acknowledge a ping.
     pub keepalive_timeout: Duration,
 }
 
-/// Flags that contradict each other or ask for what does not exist.
+/// Invalid or contradictory flags.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
@@ -226,7 +226,7 @@ fn is_debug(flags: &Flags) -> bool {
 }
 
 impl Settings {
-    /// Everything a member needs, from what was said and the defaults.
+    /// Builds and validates the settings.
     pub fn from_flags(flags: &Flags) -> Result<Settings, SettingsError> {
         let name = flags.name.clone();
         let advertise_peer_urls = flags.initial_advertise_peer_urls.clone();
@@ -280,9 +280,9 @@ impl Settings {
                 .filter(|given| !given.is_zero()),
             slow_call: flags.warning_unary_request_duration,
             slow_apply: flags.log.warning_apply_duration,
-            // As in etcd, debugging includes profiles.
+            // As in etcd, the debug log level enables profiles.
             enable_pprof: flags.log.enable_pprof || is_debug(flags),
-            // etcd takes every other value for basic.
+            // As in etcd, any other value means basic.
             metrics_extensive: flags.log.metrics == "extensive",
             traces: traces::of(&flags.traces)?,
             tls,
@@ -322,14 +322,14 @@ impl Settings {
         if advertise_missing { Err(SettingsError::AdvertiseMissing) } else { Ok(()) }
     }
 
-    /// How long the server waits for its own cluster before it answers "timed out": etcd's formula.
+    /// Timeout of a request to the cluster, by etcd's formula.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.clock.election
     }
 }
 
-/// What the feature gate `SetMemberLocalAddr` chooses: the first address that is advertised to members, of
-/// those that other hosts can reach.
+/// Returns the source address of connections to peers under the feature gate `SetMemberLocalAddr`: the first
+/// advertised peer address that is neither loopback nor unspecified.
 fn peer_source(flags: &Flags, advertised: &Urls) -> Option<IpAddr> {
     if !is_gate_on(flags.feature_gates.as_deref().unwrap_or_default(), "SetMemberLocalAddr") {
         return None;
@@ -346,8 +346,8 @@ fn peer_source(flags: &Flags, advertised: &Urls) -> Option<IpAddr> {
 }
 
 impl Settings {
-    /// Time between two progress notifications of a watch stream. One that is too short is made longer, as in
-    /// etcd.
+    /// Returns the interval between progress notifications of a watch stream, raised to the minimum if
+    /// necessary, as in etcd.
     pub fn watch_progress_interval(&self) -> Duration {
         match self.watch_progress_interval {
             Some(given) if given < WATCH_PROGRESS_INTERVAL_MIN => {
@@ -364,7 +364,7 @@ impl Settings {
 }
 
 impl MemberLimits {
-    /// Largest gRPC message taken from a client.
+    /// Maximum size of a gRPC message from a client.
     pub fn message_bytes_max(&self) -> usize {
         self.request_bytes_max.saturating_add(GRPC_OVERHEAD_BYTES)
     }
@@ -374,16 +374,16 @@ fn positive_or(value: u64, default: u64) -> u64 {
     if value > 0 { value } else { default }
 }
 
-/// An empty path is none.
-/// A path that leads up from a directory that does not exist names another one before it is made than after
-/// that, so no path leads up.
+/// Returns the path, or None if it is empty. Resolves `..` components: a path that goes up from a directory
+/// that does not exist yet would change its meaning once that directory is created.
 fn given(path: &Option<String>) -> Option<PathBuf> {
     let path = path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)?;
     let leads_up = path.components().any(|component| component == Component::ParentDir);
     Some(if leads_up { files::resolved(&path) } else { path })
 }
 
-/// Without flags about the cluster, a member is alone in its cluster. With discovery it begins so.
+/// Returns the initial cluster. Defaults to a cluster of this member only, also if discovery replaces it
+/// later.
 fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls, is_discovered: bool) -> String {
     let alone = |url: &Url| format!("{name}={url}");
     let named = flags.initial_cluster.clone().filter(|_| !is_discovered);
@@ -441,7 +441,7 @@ fn memory_limit(flags: &Flags) -> Result<Option<u64>, SettingsError> {
 
 fn connections(flags: &Flags) -> Connections {
     Connections {
-        // As in etcd.
+        // As in etcd, zero means unlimited.
         streams_max: if flags.max_concurrent_streams == 0 { u32::MAX } else { flags.max_concurrent_streams },
         ping_spacing_min: flags.grpc_keepalive_min_time,
         keepalive_interval: flags.grpc_keepalive_interval,

@@ -1,10 +1,9 @@
-//! TLS of the two ports as the flags describe it: which files, which certificates are admitted, which
-//! versions.
+//! TLS settings of the client and peer ports: files, allowed certificates, and protocol versions.
 //!
-//! * A port with `https` URLs has a certificate, or a flag to make one.
+//! * A port with `https` URLs has a certificate, or a flag to create one.
 //! * Errors carry etcd's texts.
 //!
-//! Reads no file.
+//! Does not read files.
 
 use std::path::PathBuf;
 
@@ -14,51 +13,51 @@ use tokio_rustls::rustls::crypto::ring::cipher_suite as suite;
 use super::flags::TlsFlags;
 use super::url::{Scheme, Url, Urls};
 
-/// TLS of both ports.
+/// TLS settings of both ports.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     /// None if no client URL is `https`.
     pub client: Option<PortTls>,
-    /// None if no peer URL is `https` and no flag is about the TLS of peers.
+    /// None if no peer URL is `https` and no peer TLS flag is set.
     pub peer: Option<PortTls>,
     pub self_signed_years: u64,
 }
 
-/// TLS of one port, and of the connections that this member opens to ports of that kind.
+/// TLS of a listener, and of outgoing connections to ports of that kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortTls {
-    /// Shown to those who connect.
+    /// Server certificate.
     pub shown: Option<KeyPair>,
-    /// Shown where this member connects, if not the pair above.
+    /// Client certificate of outgoing connections, if different from `shown`.
     pub own: Option<KeyPair>,
-    /// A pair is made, since none was given.
+    /// True if a self-signed certificate is created because none was given.
     pub is_self_signed: bool,
-    /// Every client must show a certificate.
+    /// True if clients must present a certificate.
     pub requires_certificate: bool,
-    /// Authorities; the system's if there is no file.
+    /// Trusted authorities; None means the system's.
     pub trusted_ca_file: Option<PathBuf>,
     pub crl_file: Option<PathBuf>,
-    /// Any, if empty.
+    /// Allowed common names; empty allows any.
     pub allowed_common_names: Vec<String>,
     pub allowed_hostnames: Vec<String>,
-    /// Names in a certificate must lead to the address that it is used from.
+    /// True if a certificate must be valid for the remote address.
     pub compares_address: bool,
     pub protocol: Protocol,
 }
 
-/// Files of a certificate and its key.
+/// Files of a certificate and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPair {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Versions and cipher suites.
+/// TLS versions and cipher suites.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Protocol {
     pub tls12: bool,
     pub tls13: bool,
-    /// Of TLS 1.2; all, if empty.
+    /// TLS 1.2 cipher suites; empty means all.
     pub suites: Vec<SupportedCipherSuite>,
 }
 
@@ -108,7 +107,7 @@ pub enum TlsSettingsError {
     Validity,
 }
 
-/// Where the listeners of a member are.
+/// Listen URLs of a member, by purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerKind<'a> {
     pub client: &'a Urls,
@@ -118,14 +117,14 @@ pub struct ListenerKind<'a> {
 }
 
 impl<'a> ListenerKind<'a> {
-    /// Those that show the certificate of the client port.
+    /// Returns the listeners that use the certificate of the client port.
     fn of_clients(&self) -> impl Iterator<Item = &'a Url> {
         self.client.iter().chain(self.client_http.iter()).chain(self.metrics.iter())
     }
 }
 
 impl TlsSettings {
-    /// `dials_https`: whether a peer has an `https` URL.
+    /// Builds and validates the settings. `dials_https` is true if a peer has an `https` URL.
     pub fn from_flags(
         flags: &TlsFlags,
         listened: ListenerKind<'_>,
@@ -193,7 +192,7 @@ impl PortTls {
 }
 
 impl KeyPair {
-    /// None if neither file was named.
+    /// Returns None if both file names are empty.
     pub(super) fn from_flags(certificate: &Option<String>, key: &Option<String>) -> Option<KeyPair> {
         let path = |text: &Option<String>| PathBuf::from(text.clone().unwrap_or_default());
         let pair = KeyPair { certificate: path(certificate), key: path(key) };
@@ -240,7 +239,7 @@ fn peer_port(flags: &TlsFlags) -> PortTls {
     }
 }
 
-/// A given certificate goes before a self-made one, as in etcd.
+/// Reports whether to create a certificate. As in etcd, a configured one takes precedence.
 fn is_self_signed(port: &str, auto: bool, given: Option<&KeyPair>) -> bool {
     if auto && given.is_some() {
         tracing::warn!(port, "ignoring auto TLS since certs given");
@@ -290,7 +289,7 @@ fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
         let text = |minor: i32| format!("TLS1.{minor}");
         return Err(TlsSettingsError::VersionOrder { min: text(low), max: text(high) });
     }
-    // An empty name is no suite, as in etcd.
+    // As in etcd, an empty name is an invalid suite.
     let names = flags.cipher_suites.iter().flat_map(|names| names.split(','));
     let names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
     if low == 3 && !names.is_empty() {
@@ -299,7 +298,7 @@ fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
     Ok(Protocol { tls12: low == 2, tls13: high == 3, suites: suites(&names)? })
 }
 
-/// What rustls offers of Go's suites of TLS 1.2. Go names two of them twice.
+/// Go's TLS 1.2 suites that rustls supports. Go has two names for two of them.
 const SUITES: [(&str, SupportedCipherSuite); 8] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
     ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
@@ -311,8 +310,8 @@ const SUITES: [(&str, SupportedCipherSuite); 8] = [
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
-/// Suites that Go knows and rustls does not: no forward secrecy, or not authenticated as a whole. Left out
-/// with a warning.
+/// Suites that Go supports and rustls does not, because they lack forward secrecy or authenticated
+/// encryption. They are skipped with a warning.
 const NOT_OFFERED: [&str; 14] = [
     "TLS_RSA_WITH_RC4_128_SHA",
     "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -331,7 +330,7 @@ const NOT_OFFERED: [&str; 14] = [
 ];
 const NOT_OFFERED_SHA256: [&str; 2] =
     ["TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"];
-/// TLS 1.3 has a separate list, in Go as well: naming them changes nothing.
+/// TLS 1.3 suites. As in Go they are not configurable, so naming them has no effect.
 const OF_TLS13: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 

@@ -1,11 +1,11 @@
-//! Which calls are traced, and where the traces go: `--enable-distributed-tracing` and what belongs to it.
+//! Trace settings: `--enable-distributed-tracing` and its companions.
 
 use super::flags::TraceFlags;
 use telemetry::traces::TraceSettings;
 
 const MILLION: i64 = 1_000_000;
 
-/// In etcd's words.
+/// Invalid sampling rate, with etcd's error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTraces {
     #[error("distributed tracing configurition is not valid: (tracing sampling rate must be positive)")]
@@ -16,7 +16,7 @@ pub enum InvalidTraces {
     TooMany,
 }
 
-/// The traces of a command line, if they are on. What is said about traces that are off is not looked at.
+/// Returns the trace settings, or None if tracing is disabled; the other flags are not validated then.
 pub fn of(flags: &TraceFlags) -> Result<Option<TraceSettings>, InvalidTraces> {
     if !flags.enable_distributed_tracing {
         return Ok(None);

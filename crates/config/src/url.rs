@@ -1,25 +1,25 @@
-//! URLs as flags give them: a scheme and an address, nothing after it.
+//! URLs in flags: a scheme and an address, without a path.
 //!
-//! * The text is kept as given, but for capitals in its scheme: member ids are computed from it, so it must
-//!   never be prettified.
-//! * A list is sorted and free of nothing else: two members that list the same URLs agree on the order.
+//! * The text is retained as given except for the case of the scheme. Member IDs are hashes of the text, so
+//!   it must not be normalized.
+//! * Lists are sorted, so that members given the same URLs compute the same IDs. Duplicates are retained.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
-/// One URL: where to listen, or where others should dial.
+/// URL to listen on or to advertise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Url {
     text: String,
     scheme: Scheme,
-    /// Or the path of a socket.
+    /// Host name or address, or the path of a Unix socket.
     host: String,
     port: u16,
 }
 
-/// How bytes travel to a URL.
+/// Transport of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
     Http,
@@ -28,7 +28,7 @@ pub enum Scheme {
     Unixs,
 }
 
-/// Texts as etcd prints them after `invalid value "…" for flag -…: `.
+/// Invalid URL. Texts are those that etcd prints after `invalid value "…" for flag -…: `.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     #[error("no valid URLs given")]
@@ -39,7 +39,7 @@ pub enum UrlError {
     HostPort(String),
     #[error("URL must not contain a path: {0}")]
     Path(String),
-    /// etcd listens on a socket without a name then.
+    /// etcd would listen on an unnamed socket.
     #[error("URL must contain the path of a socket: {0}")]
     Socket(String),
 }
@@ -47,13 +47,13 @@ pub enum UrlError {
 impl Url {
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let text = text.trim();
-        // The two slashes may be left out before the absolute path of a socket.
+        // The two slashes are optional before the absolute path of a socket.
         let short = || text.split_once(':').filter(|(_, rest)| rest.starts_with('/') && is_unix(text));
         let split = text.split_once("://").or_else(short);
         let (given, rest) = split.ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         let lower = given.to_ascii_lowercase();
         let scheme = Scheme::parse(&lower).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
-        // As Go prints it: ids are computed from the text.
+        // Lowercase the scheme like Go: IDs are computed from the text.
         let text = &format!("{lower}{}", &text[given.len()..]);
         if scheme.is_unix() {
             let host = socket_path(rest).ok_or_else(|| UrlError::Socket(text.to_owned()))?;
@@ -84,12 +84,12 @@ impl Url {
         &self.host
     }
 
-    /// Where the socket of a `unix` or `unixs` URL is: relative to the working directory, or absolute.
+    /// Returns the path of a `unix` or `unixs` socket. May be relative to the working directory.
     pub fn socket_path(&self) -> Option<&Path> {
         self.scheme.is_unix().then(|| Path::new(&self.host))
     }
 
-    /// `host:port`, brackets around an IPv6 address; the path of a socket.
+    /// Returns `host:port`, with brackets around an IPv6 address, or the path of a socket.
     pub fn authority(&self) -> String {
         if self.scheme.is_unix() {
             self.host.clone()
@@ -100,12 +100,12 @@ impl Url {
         }
     }
 
-    /// Whether both have one address.
+    /// Reports whether both URLs have the same address.
     pub fn is_at(&self, other: &Url) -> bool {
         self.host == other.host && self.port == other.port && self.scheme.is_unix() == other.scheme.is_unix()
     }
 
-    /// The address to bind, if the host is one that etcd binds: an IP address or `localhost`.
+    /// Returns the address to bind. As in etcd, the host must be empty, `localhost` or an IP address.
     pub fn bind_address(&self) -> Option<SocketAddr> {
         let address = match self.host.as_str() {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -115,12 +115,12 @@ impl Url {
         Some(SocketAddr::new(address, self.port))
     }
 
-    /// The same URL with its host resolved; the text itself where that fails.
+    /// Returns the URL with its host resolved, or unchanged if that fails.
     pub fn resolved(&self) -> String {
         self.resolve().unwrap_or_else(|_| self.text.clone())
     }
 
-    /// The same URL with its host resolved.
+    /// Returns the URL with its host resolved to an address.
     pub fn resolve(&self) -> io::Result<String> {
         if self.scheme.is_unix() {
             return Ok(self.text.clone());
@@ -151,7 +151,7 @@ impl Scheme {
         matches!(self, Scheme::Unix | Scheme::Unixs)
     }
 
-    /// Whether bytes travel inside TLS.
+    /// Reports whether the scheme uses TLS.
     pub fn is_secure(self) -> bool {
         matches!(self, Scheme::Https | Scheme::Unixs)
     }
@@ -180,8 +180,7 @@ fn is_unix(text: &str) -> bool {
         .is_some_and(Scheme::is_unix)
 }
 
-/// Host and path of a URL as a path: `%20` is a space, and what stands before an `@` is a user, who is not
-/// used.
+/// Returns the path of a socket URL: host and path, percent-decoded. User info before an `@` is dropped.
 fn socket_path(rest: &str) -> Option<String> {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_user, host)| host);
@@ -204,7 +203,7 @@ fn split_host_port(address: &str) -> Option<(String, u16)> {
         }
         None => address.rsplit_once(':').filter(|(host, _)| !host.contains(':'))?,
     };
-    // What Go's URLs may not have either: clients could not read what is advertised.
+    // Characters that Go's URL parser rejects: Go clients could not use the advertised URL.
     let is_odd = |letter: char| letter <= ' ' || "\"<>?@[\\]^`{|}\x7f#".contains(letter);
     let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
     let is_escaped = host.contains('%') && !host.contains(':');
@@ -212,7 +211,7 @@ fn split_host_port(address: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), port.parse().ok()?))
 }
 
-/// A comma-separated list, sorted.
+/// Sorted list of URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Urls(Vec<Url>);
 
@@ -221,12 +220,12 @@ impl Urls {
         Urls::collect(text.split(',').filter(|part| !part.is_empty()))
     }
 
-    /// As `parse`, where no URL is one more answer.
+    /// Like `parse`, but an empty text is a valid, empty list.
     pub fn parse_any(text: &str) -> Result<Urls, UrlError> {
         if text.is_empty() { Ok(Urls::default()) } else { Urls::parse(text) }
     }
 
-    /// From single URLs, as `--initial-cluster` spells them one by one.
+    /// Builds a list from single URLs, such as those of one member in `--initial-cluster`.
     pub fn collect<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Urls, UrlError> {
         let mut urls = texts.map(Url::parse).collect::<Result<Vec<_>, _>>()?;
         if urls.is_empty() {
@@ -244,8 +243,7 @@ impl Urls {
         self.0.iter()
     }
 
-    /// The address of each listener: what is listed twice is one. With whether it is for connections outside
-    /// of TLS, and for those inside.
+    /// Returns each distinct listen address, and whether it is used without and with TLS, in this order.
     pub fn listeners(&self) -> Vec<(&Url, [bool; 2])> {
         let mut found: Vec<(&Url, [bool; 2])> = Vec::new();
         for url in self.iter() {

@@ -1,18 +1,18 @@
-//! The data directory of one member, locked by one process at a time.
+//! The data directory of a member, locked by a single process at a time.
 //!
 //! ```text
 //!   NAME.kv-server/          0700
 //!     LOCK                   held with flock while the process runs
 //!     identity.json          cluster and member; written once
-//!     live-import.json       how far `import --live` has come; without an identity, the directory is not finished
-//!     wal/                   the log, unless --wal-dir says elsewhere
+//!     live-import.json       progress of `import --live`; without an identity, the directory is not finished
+//!     wal/                   the log, unless --wal-dir is set
 //!     store/                 checkpoints of the key space
-//!     store.incoming/        a store that the leader sends, until it takes the place of the other
+//!     store.incoming/        a store received from the leader, until it replaces the current one
 //!     store.damaged-N/       a store that could not be opened, set aside
 //! ```
 //!
-//! * Nothing is created, and nothing read, before the lock is held.
-//! * A directory that etcd made, or an archive, is never touched, not even by a lock file.
+//! * The directory is neither read nor modified before the lock is held.
+//! * A directory created by etcd, or an archive, is never modified, not even by a lock file.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -21,17 +21,17 @@ use std::path::{Path, PathBuf};
 
 use process::files;
 
-/// The lock file of a data directory.
+/// Name of the lock file in a data directory.
 pub const LOCK: &str = "LOCK";
-/// In a directory that is an archive: of which cluster.
+/// Name of the file that marks a directory as an archive and identifies its cluster.
 pub const ARCHIVE: &str = "archive.json";
 
-/// A data directory that this process holds.
+/// A data directory locked by this process.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
     wal_dir: PathBuf,
-    /// The locks live as long as these files are open.
+    /// The locks are released when these files are closed.
     _lock: File,
     _wal_lock: File,
 }
@@ -78,9 +78,9 @@ pub enum DirectoryError {
 }
 
 impl Directory {
-    /// Refuses directories that are no member's. Reads only.
+    /// Rejects directories that do not belong to a member. Read-only.
     ///
-    /// Errors: what they are instead.
+    /// Errors: the detected kind of directory.
     pub fn check(path: &Path, wal_dir: Option<&Path>) -> Result<(), DirectoryError> {
         if path.join("member").exists() {
             let is_ours = Directory::identity_in(path).exists();
@@ -97,7 +97,7 @@ impl Directory {
         }
     }
 
-    /// Takes the directory, making it first if need be.
+    /// Locks the directory, creating it if necessary.
     pub fn open(path: &Path, wal_dir: Option<&Path>) -> Result<Directory, DirectoryError> {
         Directory::check(path, wal_dir)?;
         create_private(path)?;
@@ -107,7 +107,7 @@ impl Directory {
             None => Directory::wal_in(path),
         };
         create_private(&wal_dir)?;
-        // The directory itself: a log that lies elsewhere may be named by two data directories.
+        // Lock the directory itself: two data directories may refer to the same external log.
         let wal_lock = try_lock(File::open(&wal_dir), &wal_dir, &wal_dir, DirectoryError::LogLocked)?;
         warn_if_open_to_others(path);
         Ok(Directory { path: path.to_owned(), wal_dir, _lock: lock, _wal_lock: wal_lock })
@@ -121,7 +121,6 @@ impl Directory {
         Directory::identity_in(&self.path)
     }
 
-    /// Where the identity of the data directory `path` lies.
     pub fn identity_in(path: &Path) -> PathBuf {
         path.join("identity.json")
     }
@@ -130,7 +129,7 @@ impl Directory {
         Directory::live_import_in(&self.path)
     }
 
-    /// Where `import --live` records how far the data directory `path` is.
+    /// Returns the path of the progress file of `import --live` in the data directory `path`.
     pub fn live_import_in(path: &Path) -> PathBuf {
         path.join("live-import.json")
     }
@@ -143,25 +142,24 @@ impl Directory {
         Directory::store_in(&self.path)
     }
 
-    /// Whether the data directory `path` would be `wal_dir`, or lie in it.
+    /// Reports whether the data directory `path` is `wal_dir` or below it.
     pub fn lies_in(path: &Path, wal_dir: &Path) -> bool {
         files::resolved(path).starts_with(files::resolved(wal_dir))
     }
 
-    /// Where the log of the data directory `path` lies, unless `--wal-dir` is given.
+    /// Returns the path of the log in the data directory `path`, unless `--wal-dir` is given.
     pub fn wal_in(path: &Path) -> PathBuf {
         path.join("wal")
     }
 
-    /// Where the store of the data directory `path` lies.
     pub fn store_in(path: &Path) -> PathBuf {
         path.join("store")
     }
 }
 
-/// Makes a directory that is closed to others, and its name durable: a power cut that forgot the name would
-/// forget all that was acknowledged inside. Synced also when it was there already, since who made it may have
-/// been killed in between.
+/// Creates a private directory and makes its name durable: if a power failure lost the name, it
+/// would lose all acknowledged data inside. Syncs an existing directory too, since its creator may
+/// have been killed before the sync.
 fn create_private(path: &Path) -> Result<(), DirectoryError> {
     let Some(parent) = path.parent() else { return Ok(()) };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -177,15 +175,15 @@ fn create_private(path: &Path) -> Result<(), DirectoryError> {
         created => created.map(|()| false).map_err(io_error("create directory", path))?,
     };
     match File::open(parent).and_then(|parent| parent.sync_all()) {
-        // Another user made the directory, in one that this user may not list; that user has to sync its
-        // name.
+        // Another user created the directory in a parent that this user may not read; that user has
+        // to sync its name.
         Err(error) if existed && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         synced => synced.map_err(io_error("sync directory", parent)),
     }
 }
 
-/// Whether the log in `wal_dir` would be in `store`, or in what is called after it: a store that is received, or
-/// was damaged.
+/// Reports whether the log in `wal_dir` would be inside `store`, or inside a directory derived from
+/// its name, for received or corrupt stores.
 fn is_of_store(path: &Path, wal_dir: &Path) -> bool {
     let (path, wal_dir) = (files::resolved(path), files::resolved(wal_dir));
     let first = wal_dir.strip_prefix(&path).ok().and_then(|below| below.components().next());
@@ -198,7 +196,8 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
     try_lock(files::open_lock(&lock_path), &lock_path, path, DirectoryError::Locked)
 }
 
-/// Locks `file` at `path` for `directory` while it is open; `taken` is the error if another process holds it.
+/// Locks `file` at `path` for `directory` until it is closed. Returns the error `taken` if another
+/// process holds the lock.
 fn try_lock(
     file: io::Result<File>,
     path: &Path,

@@ -1,10 +1,10 @@
-//! Who this member is: written once, on the first start, and used from then on.
+//! Identity of the member, written once on the first start.
 //!
-//! * The file appears whole or not at all. It changes when `--force-new-cluster` makes the member the only
-//!   one.
-//! * What it says wins over every `--initial-…` flag: those describe a birth, and a member is born once.
-//! * The log carries the same two ids, and the identity a digest of the log's salt: neither can be swapped
-//!   for another one unnoticed, not even for that of a member with equal flags.
+//! * The file is written atomically. It changes only when `--force-new-cluster` makes the member
+//!   the only one.
+//! * It takes precedence over every `--initial-…` flag: those only apply to the first start.
+//! * The log stores the same two ids, and the identity a digest of the log's salt, so replacing
+//!   either of them is detected, even with that of a member with equal flags.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,10 +16,10 @@ use state_machine::Genesis;
 
 use process::files;
 
-/// Version of everything below a data directory; another number is another program's directory.
+/// Version of the data directory format. Other versions are rejected.
 pub const FORMAT: u32 = 1;
 
-/// A member's certificate of birth.
+/// Identity of a member, as of its first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub format: u32,
@@ -28,21 +28,21 @@ pub struct Identity {
     #[serde(with = "hex")]
     pub member_id: u64,
     pub name: String,
-    /// The cluster's members when this one was born, this one included, in order of their ids. For a member
-    /// of the cluster's first hour they are the first members.
+    /// Members of the cluster at the first start, including this one, ordered by id. For a member
+    /// of a new cluster these are the initial members.
     pub members: Vec<FirstMember>,
-    /// This member joined a running cluster: the state at the beginning of the log is not known to it. It
-    /// gets a state from the others before it applies an entry.
+    /// True if this member joined a running cluster, so the state before its log is unknown. It
+    /// must receive a state from another member before it applies an entry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joined: bool,
-    /// Index of the log's entry by which `--force-new-cluster` made this member the only one.
+    /// Index of the log entry by which `--force-new-cluster` made this member the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced: Option<u64>,
-    /// Digest of the store that an import or a restore made; 0: the member began without one, or a version
-    /// without digests made it.
+    /// Digest of the store created by an import or a restore; 0: the member started without one, or
+    /// a version without digests created it.
     #[serde(default, skip_serializing_if = "is_none", with = "hex")]
     pub imported: u64,
-    /// Digest of the salt of the log that was made with this identity; 0: an earlier version made them.
+    /// Digest of the salt of the log created with this identity; 0: created by an earlier version.
     #[serde(default, skip_serializing_if = "is_none", with = "hex")]
     pub log: u64,
 }
@@ -52,7 +52,7 @@ fn is_none(digest: &u64) -> bool {
     *digest == 0
 }
 
-/// One member, as it was when an identity was written.
+/// A member as of the time at which an identity was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstMember {
     #[serde(with = "hex")]
@@ -77,7 +77,7 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// What the log repeats in each of its segments.
+    /// Returns the identity that the log repeats in each segment.
     pub fn log_identity(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.cluster_id.to_be_bytes());
@@ -85,7 +85,6 @@ impl Identity {
         bytes
     }
 
-    /// The identity in `path`, if there is one.
     pub fn read(path: &Path) -> Result<Option<Identity>, IdentityError> {
         let bytes = match files::read(path) {
             Ok(bytes) => bytes,
@@ -93,7 +92,7 @@ impl Identity {
             Err(source) => return Err(IdentityError::Io { attempt: "read", path: path.into(), source }),
         };
         let malformed = |source| IdentityError::Malformed { path: path.into(), source };
-        // The format first: a later one may well have other fields.
+        // Check the format first: later ones may have different fields.
         let format: Format = serde_json::from_slice(&bytes).map_err(malformed)?;
         if format.format != FORMAT {
             return Err(IdentityError::Format { path: path.into(), found: format.format });
@@ -101,7 +100,7 @@ impl Identity {
         serde_json::from_slice(&bytes).map(Some).map_err(malformed)
     }
 
-    /// Writes the identity so that a power cut leaves all of it or nothing.
+    /// Writes the identity atomically with respect to power failures.
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
         let io_error = |attempt| move |source| IdentityError::Io { attempt, path: path.into(), source };
         let bytes = serde_json::to_vec_pretty(self).expect("an identity has only text and numbers");
@@ -123,7 +122,8 @@ struct Format {
     format: u32,
 }
 
-/// Ids as the tools print them, and out of reach of readers that take every number for a float.
+/// Serializes ids in hexadecimal, as tools print them, which also prevents readers from parsing
+/// them as floats.
 mod hex {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -137,7 +137,8 @@ mod hex {
     }
 }
 
-/// Ids and peer URLs of the first members; names and client URLs each member publishes itself.
+/// Returns ids and peer URLs of the initial members. Each member publishes its name and client URLs
+/// itself.
 pub fn genesis(identity: &Identity) -> Genesis {
     let entry = |member: &FirstMember| MemberEntry {
         id: member.id,

@@ -1,12 +1,12 @@
-//! The numbers by which members and clusters know each other, computed as etcd computes them.
+//! Ids of members and clusters, computed as in etcd.
 //!
-//! A member id is a function of its peer URLs and the cluster's token, a cluster id of its first members'
-//! ids: so members that were given the same flags agree without talking. (etcd: `membership/member.go`,
-//! `cluster.go`.)
+//! A member id is a function of its peer URLs and the cluster's token, a cluster id of its initial
+//! members' ids, so members with the same flags agree without communication. (etcd:
+//! `membership/member.go`, `cluster.go`.)
 
 use sha1::{Digest, Sha1};
 
-/// Id of a member of a cluster's first hour: peer URLs in sorted order, then the token.
+/// Computes the id of an initial member from its sorted peer URLs and the token.
 pub fn member_id<'a>(peer_urls: impl IntoIterator<Item = &'a str>, token: &str) -> u64 {
     let mut urls: Vec<&str> = peer_urls.into_iter().collect();
     urls.sort_unstable();
@@ -18,12 +18,13 @@ pub fn member_id<'a>(peer_urls: impl IntoIterator<Item = &'a str>, token: &str) 
     prefix(hash)
 }
 
-/// Id of a member that is added to a running cluster, at a time in seconds since 1970.
+/// Computes the id of a member that is added to a running cluster, at a time in seconds since the
+/// Unix epoch.
 pub fn added_member_id<'a>(peer_urls: impl IntoIterator<Item = &'a str>, now: u64) -> u64 {
     member_id(peer_urls, &now.to_string())
 }
 
-/// Id of a cluster: its first members' ids in ascending order.
+/// Computes the id of a cluster from its initial members' ids in ascending order.
 pub fn cluster_id(member_ids: impl IntoIterator<Item = u64>) -> u64 {
     let mut ids: Vec<u64> = member_ids.into_iter().collect();
     ids.sort_unstable();

@@ -1,4 +1,4 @@
-//! The data directory: its lock, the member's identity, the log and the store as a start finds them.
+//! The data directory: its lock, the member's identity, the log and the store at start.
 
 mod directory; // one member's directory on disk
 

@@ -1,14 +1,14 @@
-//! When those who are refused for a while should come back.
+//! Retry delay for rejected requests.
 //!
-//! Clients that all come back after a second make a member spend its time on refusing them. So the delay
-//! grows with the number that was refused lately: N clients that follow it come √(500 N) times a second
-//! together, 20,000 of them 3,200 times.
+//! If every rejected client retried after a second, a member would spend its time on rejections.
+//! The delay therefore grows with the recent rejection rate: N clients that respect it send √(500
+//! N) requests per second in total, 3,200 for 20,000 clients.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Delay for each refusal of a second.
+/// Delay per rejection within a second.
 const PER_REFUSAL_MS: u64 = 2;
 const DELAY_MS_MIN: u64 = 1_000;
 const DELAY_MS_MAX: u64 = 30_000;
@@ -16,16 +16,16 @@ const DELAY_MS_MAX: u64 = 30_000;
 static REFUSALS: Refusals = Refusals::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Refusals of this second and of the one before.
+/// Number of rejections in the current and the previous second.
 struct Refusals {
     second: AtomicU64,
     count: AtomicU64,
     before: AtomicU64,
 }
 
-/// Counts a refusal, and gives the delay after which its caller should try again, in milliseconds: half to
-/// one and a half of what is meant, at random, so that those who were refused at one moment do not come at
-/// one moment.
+/// Counts a rejection and returns the retry delay in milliseconds. The delay is jittered between
+/// half and one and a half times the nominal value, to spread the retries of clients that were
+/// rejected together.
 pub fn delay_ms() -> u64 {
     let meant = REFUSALS.delay_ms(START.elapsed().as_secs());
     rand::random_range(meant / 2..meant + meant / 2)

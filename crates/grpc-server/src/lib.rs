@@ -1,15 +1,16 @@
-//! Sockets, and what is spoken on the client port. Knows nothing of what a method means.
+//! Sockets, and the protocols of the client port: gRPC over HTTP/2, and HTTP/1. Independent of the methods'
+//! semantics.
 
 pub mod methods; // the table of methods
 
-pub mod listen; // sockets that others dial
-pub mod socket; // one of them, with deadlines
+pub mod listen; // listen sockets
+pub mod socket; // an accepted socket with deadlines
 
 pub use socket::Ends;
 
 pub mod http2; // one HTTP/2 connection of a client
 
-mod request_rules; // what Go refuses of HTTP/1
+mod request_rules; // HTTP/1 validation like Go's net/http
 
 mod http1; // one HTTP/1 connection
 

@@ -1,16 +1,17 @@
-//! Sockets that others dial: bound early, served when ready, never overrun.
+//! Listen sockets: bound early, served when ready, with a bounded number of connections.
 //!
 //! ```text
 //!   bind ──▶ (connections wait in the backlog) ──▶ accept loop ──▶ one task per connection, with a permit
 //! ```
 //!
-//! * A port in use is found out before anything else is started.
-//! * No more than a fixed number of connections is served; one more waits until another ends. Who serves them
-//!   ends one for it: [`Permits::places`].
-//! * Running out of file descriptors slows accepting down; it never spins and never ends the loop.
-//! * After `stop` nothing is accepted, and [`Permits::drained`] returns when the last connection has ended.
+//! * A port conflict is detected before any other component starts.
+//! * The number of connections is bounded; further ones wait until a permit is free. The server can evict a
+//!   connection in favour of a new one: [`Permits::places`].
+//! * A shortage of file descriptors slows accepting down; the loop neither spins nor exits.
+//! * After `stop` no connection is accepted, and [`Permits::drained`] returns when the last connection is
+//!   closed.
 //!
-//! Knows nothing of what is spoken on a connection.
+//! Independent of the protocol of the connections.
 
 use std::future::Future;
 use std::io;
@@ -32,7 +33,7 @@ const BACKLOG: u32 = 4096;
 /// First and longest pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// One of so many permits is for a connection that was displaced, for the moment in which it ends.
+/// One of every `ENDING_PART` permits is reserved for evicted connections while they close.
 const ENDING_PART: u32 = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,22 +43,22 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Who may listen on a port.
+/// Sharing of a port between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// This process alone.
+    /// This process only.
     Alone,
-    /// Other processes of the same user as well, which ask for it too.
+    /// Also other processes of the same user that bind with the same option.
     WithOthers,
 }
 
-/// Binds every URL of a list for this process alone. To be called inside the runtime.
+/// Binds every URL of a list exclusively. Must be called inside the runtime.
 pub fn bind(urls: &Urls) -> Result<Vec<Listener>, BindError> {
     bind_as(urls, Sharing::Alone, &mut Vec::new())
 }
 
-/// Binds every URL of a list. The files of Unix sockets go to `files`, which the caller keeps for as long as
-/// the sockets are to be found. To be called inside the runtime.
+/// Binds every URL of a list. The files of Unix sockets are added to `files`, which the caller must hold
+/// while the sockets should be reachable. Must be called inside the runtime.
 pub fn bind_as(
     urls: &Urls,
     sharing: Sharing,
@@ -70,7 +71,7 @@ pub fn bind_as(
     urls.listeners().into_iter().map(|(url, _)| url).map(bind).collect()
 }
 
-/// The error with what to do about it, where that is known.
+/// Adds advice to an error, where its cause is known.
 fn explained(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(
@@ -93,7 +94,7 @@ fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Res
     let address = url.bind_address().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
     })?;
-    // As Go: the address of any kind is one of both kinds, where the system has IPv6.
+    // Like Go: the unspecified address is dual-stack, where the system has IPv6.
     let (socket, address) = match TcpSocket::new_v6() {
         Ok(socket) if address.ip().is_unspecified() && set_ipv6_v6only(&socket, false).is_ok() => {
             (socket, SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port()))
@@ -108,7 +109,7 @@ fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Res
     socket.listen(BACKLOG).map(Listener::Tcp)
 }
 
-/// Permits for connections; as many as may be served at one time.
+/// Permits for connections that are served concurrently.
 #[derive(Clone, Debug)]
 pub struct Permits {
     free: Arc<Semaphore>,
@@ -120,19 +121,19 @@ impl Permits {
         Permits { free: Arc::new(Semaphore::new(total as usize)), total }
     }
 
-    /// Places of connections of which a newcomer displaces another. There are some more permits, for those
-    /// that were displaced and have not ended yet.
+    /// Returns permits for connections that may evict one another. There are a few more socket permits, for
+    /// evicted connections that are still closing.
     pub fn places(&self) -> Arc<Places> {
         Places::new((self.total - (self.total / ENDING_PART).max(1)).max(1) as usize)
     }
 
-    /// Returns when no connection is open any more.
+    /// Returns when all connections are closed.
     pub async fn drained(&self) {
         let _never_closed = self.free.acquire_many(self.total).await;
     }
 }
 
-/// Accepts until `stop`, and serves each connection in a separate task.
+/// Accepts connections until `stop`, and serves each in a separate task.
 pub async fn accept<S, F>(listener: Listener, permits: Permits, stop: Stop, serve: S)
 where
     S: Fn(Wire) -> F,
@@ -157,7 +158,7 @@ where
                     serving.await;
                     drop(permit);
                 });
-                // What has come with it is read before another one may have its place.
+                // Let its first bytes be read before a newer connection can evict it.
                 tokio::task::yield_now().await;
             }
             Err(error) if is_the_peers(&error) => {}
@@ -170,7 +171,8 @@ where
     }
 }
 
-/// The other side gave up before it was accepted: nothing is wrong here.
+/// Reports whether the peer disconnected before the connection was accepted, which is no fault of this
+/// process.
 fn is_the_peers(error: &io::Error) -> bool {
     matches!(
         error.kind(),

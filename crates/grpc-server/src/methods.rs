@@ -1,19 +1,19 @@
-//! The one table of methods: what answers a method, who may call it, what it does to the state, and its paths
-//! in the JSON gateway.
+//! The table of methods: how each is served, its permissions, its effect on the state, and its paths in the
+//! JSON gateway.
 //!
-//! The match is exhaustive: a method that the protobuf files gain does not compile before it has a row here.
+//! The match is exhaustive: a method added to the protobuf files does not compile without a row here.
 
 use api::Method;
 
-/// A request that changes the members names some URLs. The bound is that of their number: an empty one takes
-/// 2 bytes, and 24 in memory.
+/// Largest request for a membership change. It bounds the number of URLs: an empty one takes 2 bytes on the
+/// wire and 24 in memory.
 pub const CLUSTER_BYTES_MAX: usize = 64 << 10;
 
-/// What answers a method.
+/// The component that serves a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
-    /// Inside the connection's task, one message for another. A call that only tonic can read goes to the
-    /// services, which have these methods too.
+    /// Unary, inside the connection's task. Calls that only tonic can decode go to the services, which
+    /// implement these methods too.
     Hot(HotMethod),
     /// Inside the connection's task, messages both ways.
     Stream(StreamMethod),
@@ -37,33 +37,33 @@ pub enum StreamMethod {
     LeaseKeepAlive,
 }
 
-/// Who may call a method while permissions are checked.
+/// Permission required while authentication is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Any client, without a token too.
+    /// Any client, even without a token.
     Open,
-    /// A user. The method itself asks for more, by what the request says.
+    /// Any user. The method may require more, depending on the request.
     User,
     /// A user with the role `root`.
     Root,
-    /// What its keys ask for, in the order in which etcd checks: by the method itself, by the watch hub's
-    /// service, or at apply.
+    /// Permissions for the request's keys, checked in etcd's order: by the method itself, by the watch
+    /// hub's service, or at apply.
     Keys,
 }
 
-/// What a request does, as the audit log has it. Of Txn and Alarm, the request itself says it.
+/// The effect of a request, for the audit log. For Txn and Alarm it depends on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Reads,
     Changes,
 }
 
-/// Whether a member whose state is corrupt answers.
+/// Reports whether a member with corrupt state serves the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntactRule {
-    /// No: the method reads or changes keys or leases, or copies the store.
+    /// Rejected: the method reads or changes keys or leases, or copies the store.
     Intact,
-    /// Yes: operators need it to look at a member and to replace it.
+    /// Served: operators need it to inspect a member and to replace it.
     Any,
 }
 
@@ -74,7 +74,7 @@ pub struct MethodServing {
     pub access: Access,
     pub effect: Effect,
     pub state: IntactRule,
-    /// In the JSON gateway, after `/v3/` and `/v3beta/`. None: gRPC only.
+    /// Paths in the JSON gateway, after `/v3/` and `/v3beta/`. Empty: gRPC only.
     pub paths: &'static [&'static str],
 }
 
@@ -114,7 +114,7 @@ pub const fn of(method: Method) -> MethodServing {
         KvCompact => row(Root, Changes, Intact, &["kv/compaction"]),
         KvRangeStream => row(Keys, Reads, Intact, &[]),
         Watch => served(Serving::Stream(StreamMethod::Watch), Keys, Reads, Intact, &["watch"]),
-        // The keys that are attached to a lease are checked besides.
+        // The keys attached to a lease are checked as well.
         LeaseGrant => row(User, Changes, Intact, &["lease/grant"]),
         LeaseRevoke => row(User, Changes, Intact, &["lease/revoke", "kv/lease/revoke"]),
         LeaseKeepAlive => {
@@ -122,7 +122,7 @@ pub const fn of(method: Method) -> MethodServing {
         }
         LeaseTimeToLive => row(User, Reads, Intact, &["lease/timetolive", "kv/lease/timetolive"]),
         LeaseLeases => row(User, Reads, Intact, &["lease/leases", "kv/lease/leases"]),
-        // The inner calls of locks and elections need what calls of the client would need.
+        // The inner calls of locks and elections need the same permissions as calls of the client.
         Lock => row(Keys, Changes, Intact, &["lock/lock"]),
         LockUnlock => row(Keys, Changes, Intact, &["lock/unlock"]),
         ElectionCampaign => row(Keys, Changes, Intact, &["election/campaign"]),
@@ -135,7 +135,7 @@ pub const fn of(method: Method) -> MethodServing {
         ClusterMemberUpdate => row(Root, Changes, Any, &["cluster/member/update"]),
         ClusterMemberList => row(User, Reads, Any, &["cluster/member/list"]),
         ClusterMemberPromote => row(Root, Changes, Any, &["cluster/member/promote"]),
-        // A user who is not root may list alarms only.
+        // A user without the role `root` may list alarms only.
         MaintenanceAlarm => row(User, Changes, Any, &["maintenance/alarm"]),
         MaintenanceStatus => row(User, Reads, Any, &["maintenance/status"]),
         MaintenanceDefragment => row(Root, Changes, Any, &["maintenance/defragment"]),
@@ -151,7 +151,7 @@ pub const fn of(method: Method) -> MethodServing {
         AuthStatus => row(Open, Reads, Any, &["auth/status"]),
         Authenticate => row(Open, Changes, Any, &["auth/authenticate"]),
         AuthUserAdd => row(Root, Changes, Any, &["auth/user/add"]),
-        // A user may look at itself and at its roles.
+        // A user may read its own entry and its roles.
         AuthUserGet => row(User, Reads, Any, &["auth/user/get"]),
         AuthUserList => row(Root, Reads, Any, &["auth/user/list"]),
         AuthUserDelete => row(Root, Changes, Any, &["auth/user/delete"]),

@@ -1,14 +1,14 @@
-//! What Go's net/http refuses before a handler sees it, and how it reads the path of a request.
+//! Request validation of Go's net/http that applies before handlers run, and its parsing of paths.
 //!
-//! The HTTP/1 parser is more lenient: a request that is read otherwise by etcd, or by a proxy on the way, is
-//! answered as etcd answers it.
+//! The HTTP/1 parser is more lenient. A request that etcd, or a proxy in between, would interpret
+//! differently gets the same response as from etcd.
 
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 
-/// The answer to a request that no handler is asked to answer.
+/// Returns the error response for a request that must not reach a handler.
 pub fn refusal<B>(request: &Request<B>) -> Option<Response> {
     const BAD: StatusCode = StatusCode::BAD_REQUEST;
     let is_1_1 = request.version() >= Version::HTTP_11;
@@ -45,7 +45,7 @@ pub fn refusal<B>(request: &Request<B>) -> Option<Response> {
     Some(refusal)
 }
 
-/// Whether a client expects no more than to be asked for its body.
+/// Reports whether an `Expect` header is empty or contains `100-continue`, the only value that Go supports.
 fn is_continue(expected: &HeaderValue) -> bool {
     let mut words = expected.as_bytes().split(|byte| b" ,\t".contains(byte));
     expected.is_empty() || words.any(|word| word.eq_ignore_ascii_case(b"100-continue"))
@@ -55,9 +55,9 @@ fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$%&'()*+,-.:;=[]_~".contains(&byte)
 }
 
-/// Makes every `#` in the path of a request line a character that ends no path: a request has no fragment, so
-/// Go takes it for a part of the path or of the query. `read` is what was read at one time; a line that did
-/// not come as a whole, or not first, is left.
+/// Replaces every `#` in the path of a request line with a regular character: a request has no fragment, so
+/// Go treats it as a part of the path or query. `read` holds the bytes of one read; a request line that is
+/// incomplete or does not come first is left unchanged.
 pub fn keep_fragments(read: &mut [u8]) {
     let Some(end) = read.iter().position(|byte| *byte == b'\n') else { return };
     let line = &mut read[..end];

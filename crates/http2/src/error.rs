@@ -1,6 +1,6 @@
-//! Error codes of RFC 9113, section 7, and how far an error reaches.
+//! Error codes of RFC 9113, section 7, and the scope of an error: stream or connection.
 
-/// The code of a RST_STREAM or GOAWAY frame. Unknown codes are kept as they came.
+/// The code of a RST_STREAM or GOAWAY frame. Unknown codes are preserved unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
 
@@ -47,21 +47,21 @@ impl std::fmt::Debug for ErrorCode {
     }
 }
 
-/// What a frame of the peer did wrong (section 5.4).
+/// A protocol violation by the peer (section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// Ends the connection.
+    /// Closes the connection.
     Connection(ErrorCode, &'static str),
-    /// Ends one stream.
+    /// Resets the stream with this id.
     Stream(u32, ErrorCode),
 }
 
-/// A connection error of PROTOCOL_ERROR, the most frequent kind.
+/// Returns a PROTOCOL_ERROR of the connection, the most frequent kind.
 pub(crate) fn protocol(reason: &'static str) -> Violation {
     Violation::Connection(ErrorCode::PROTOCOL_ERROR, reason)
 }
 
-/// A connection error of FRAME_SIZE_ERROR.
+/// Returns a FRAME_SIZE_ERROR of the connection.
 pub(crate) fn frame_size(reason: &'static str) -> Violation {
     Violation::Connection(ErrorCode::FRAME_SIZE_ERROR, reason)
 }

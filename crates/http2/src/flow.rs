@@ -1,18 +1,18 @@
 //! One flow-control window (RFC 9113, section 5.2 and 6.9).
 //!
-//! A sending window shrinks with what is sent and grows with WINDOW_UPDATE; a change of the initial size may
-//! make it negative. A receiving window is given back in halves, so that a WINDOW_UPDATE is sent for many
-//! bodies at once. While the owner holds most of it, it is given back in smaller parts: the peer has little
-//! left, and half of the window may not come free for long.
+//! A send window shrinks with sent bytes and grows with WINDOW_UPDATE; a new initial size may make it
+//! negative. A receive window is returned in halves, so that one WINDOW_UPDATE covers many bodies. While
+//! the owner holds most of the window, smaller parts are returned: the peer has little left, and half of
+//! the window may not come free for long.
 
 /// The largest window that the RFC allows.
 pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
 
-/// What this side may still send.
+/// Bytes that this side may still send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWindow(i64);
 
-/// The window would exceed 2^31-1.
+/// A window above 2^31-1.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
@@ -21,18 +21,17 @@ impl SendWindow {
         SendWindow(i64::from(bytes))
     }
 
-    /// Bytes that may be sent now.
     pub(crate) fn room(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
 
-    /// `bytes` is at most the room.
+    /// Takes `bytes` off the window. They must not exceed [`SendWindow::room`].
     pub(crate) fn sent(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.room(), "sent more than the window");
         self.0 -= bytes as i64;
     }
 
-    /// By a WINDOW_UPDATE, or by the difference of two initial sizes.
+    /// Adds the increment of a WINDOW_UPDATE, or the difference of two initial sizes.
     pub(crate) fn change(&mut self, by: i64) -> Result<(), Overflow> {
         let changed = self.0 + by;
         if changed > WINDOW_MAX {
@@ -43,12 +42,12 @@ impl SendWindow {
     }
 }
 
-/// What the peer may still send.
+/// Bytes that the peer may still send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWindow {
     size: u32,
     left: u32,
-    /// Released by the owner, not yet given back to the peer.
+    /// Released by the owner, not yet returned to the peer.
     released: u32,
 }
 
@@ -57,7 +56,7 @@ impl ReceiveWindow {
         ReceiveWindow { size, left: size, released: 0 }
     }
 
-    /// Takes what came; false if it was more than the window.
+    /// Accounts for received bytes. Returns false if they exceed the window.
     #[must_use]
     pub(crate) fn receive(&mut self, bytes: u32) -> bool {
         match self.left.checked_sub(bytes) {

@@ -1,7 +1,7 @@
-//! A decoded request head or trailer section, and what makes it malformed (RFC 9113, sections 8.1 to 8.3).
+//! Decoded request heads and trailer sections, and their validation (RFC 9113, sections 8.1 to 8.3).
 //!
-//! Checked here: names and values, pseudo-header fields, fields that belong to one connection, `te`,
-//! `content-length`. Left to the owner: what a method, scheme or path means.
+//! This module checks names and values, pseudo-header fields, connection-specific fields, `te` and
+//! `content-length`. Methods, schemes and paths are interpreted by the owner.
 
 use bytes::Bytes;
 
@@ -9,12 +9,12 @@ use crate::hpack::ENTRY_OVERHEAD;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Lower case.
+    /// Lower-case name.
     pub name: Bytes,
     pub value: Bytes,
 }
 
-/// The head of a request. Shared by all calls whose header blocks are equal.
+/// The head of a request. Requests with equal header blocks share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub method: Bytes,
@@ -23,7 +23,7 @@ pub struct Head {
     /// Absent in CONNECT only.
     pub path: Option<Bytes>,
     pub authority: Option<Bytes>,
-    /// In the order of the block, without pseudo-header fields.
+    /// Fields in the order of the block, without pseudo-header fields.
     pub fields: Vec<Field>,
     pub content_length: Option<u64>,
 }
@@ -35,7 +35,6 @@ impl Head {
     }
 }
 
-/// Why a header list is not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
     /// Resets the stream with PROTOCOL_ERROR.
@@ -44,14 +43,13 @@ pub(crate) enum Unfit {
     TooLarge,
 }
 
-/// What the fields form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Head,
     Trailers,
 }
 
-/// Collects the fields of one block. Past the limit it only counts.
+/// Collects the fields of one block. Beyond the limit it only counts bytes.
 #[derive(Debug)]
 pub(crate) struct Collector {
     section: Section,
@@ -82,7 +80,7 @@ impl Collector {
         }
     }
 
-    /// Size of the list so far, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
+    /// Returns the list size so far, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -94,7 +92,7 @@ impl Collector {
         }
     }
 
-    /// False if the field makes the section malformed.
+    /// Adds a field. Returns false if it makes the section malformed.
     fn accept(&mut self, name: Bytes, value: Bytes) -> bool {
         if !valid_value(&value) {
             return false;
@@ -131,9 +129,9 @@ impl Collector {
         self.section == Section::Head && self.fields.is_empty() && place.replace(value).is_none()
     }
 
-    /// Repeated values must be equal.
+    /// Parses `content-length`. Repeated values must be equal.
     fn content_length(&mut self, value: &[u8]) -> bool {
-        // 18 digits fit into 64 bits; no body is longer.
+        // 18 digits fit into 64 bits, and no body is longer.
         if value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
             return false;
         }
@@ -143,7 +141,7 @@ impl Collector {
     }
 
     fn check(&self) -> Result<(), Unfit> {
-        // Whether a list that is too large is malformed as well depends on fields that were not kept.
+        // A list over the limit may be malformed as well, but its later fields were dropped.
         if self.bytes > self.bytes_max {
             return Err(Unfit::TooLarge);
         }
@@ -178,13 +176,14 @@ fn valid_name(name: &[u8]) -> bool {
 
 /// Section 8.2.1: no NUL, LF or CR.
 ///
-/// It also forbids white space at either end. That is let through, as by gRPC's Go server: clients send
-/// metadata as their programs give it, and a call does not fail for a blank. The value is kept as it is.
+/// The RFC also forbids white space at either end. Like gRPC's Go server this accepts it, since clients
+/// pass on metadata from their programs and a call should not fail for a blank. The value is not trimmed.
 fn valid_value(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, 0 | b'\n' | b'\r'))
 }
 
-/// For what names the request: nothing may read two addresses as one.
+/// Reports whether a value starts or ends with a blank. Checked for fields that name the request, so that a
+/// proxy and this server cannot interpret one value differently.
 fn has_blank_ends(value: &[u8]) -> bool {
     [value.first(), value.last()].iter().any(|byte| matches!(byte, Some(b' ' | b'\t')))
 }

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   socket ──bytes──▶ Connection::process ──▶ events ──▶ owner
-//!   socket ◀──bytes── Connection::output  ◀── answers ◀── owner
+//!   socket ◀──bytes── Connection::output  ◀─ responses ◀─ owner
 //! ```
 //!
 //! * [`Connection`] has no socket, clock, thread or task. The owner moves bytes and passes time as ticks.
-//! * The same bytes give the same events, wherever they are cut into reads.
-//! * Bytes of the peer never panic. They end in an event, in the error that the RFC names, or are ignored
-//!   where the RFC says so.
-//! * Everything that a peer can make grow has a limit in [`Limits`], with its reason and what happens there.
-//! * A call whose header block was seen before allocates nothing.
+//! * The same bytes produce the same events, however they are split into reads.
+//! * Input from the peer never panics. It yields an event, yields the error that the RFC names, or is
+//!   ignored where the RFC requires that.
+//! * Every resource that a peer can grow has a limit in [`Limits`], documented with its reason and its
+//!   effect.
+//! * A request with a header block seen before causes no allocation.
 //!
 //! Must not depend on gRPC, etcd or Raft.
 
@@ -20,9 +21,9 @@ mod error; // error codes of the RFC
 mod limits; // every limit, with its reason
 
 mod frame; // frame headers, payloads, writing frames
-mod head; // a decoded request head, and what makes it malformed
+mod head; // decoded request heads and their validation
 mod hpack; // header compression
-mod settings; // what each side announces
+mod settings; // the settings of each side
 
 mod flow; // one flow-control window
 mod stream; // the streams of a connection

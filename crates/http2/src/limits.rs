@@ -1,4 +1,4 @@
-//! Every limit of a connection, with its reason and what happens there.
+//! Every limit of a connection, with its reason and its effect.
 
 /// Time as the owner counts it. Only differences matter; a tick of a millisecond suits the defaults.
 pub type Tick = u64;
@@ -6,78 +6,78 @@ pub type Tick = u64;
 /// The limits of a connection. All of them hold from its first byte.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// SETTINGS_MAX_CONCURRENT_STREAMS. A stream counts until its answer is in the output buffer and its
-    /// request has ended. More are refused with REFUSED_STREAM, which clients may retry.
+    /// SETTINGS_MAX_CONCURRENT_STREAMS. A stream counts until its request is complete and its response is
+    /// in the output buffer. Further streams are rejected with REFUSED_STREAM, which clients may retry.
     pub streams_max: u32,
-    /// SETTINGS_MAX_HEADER_LIST_SIZE: names, values and 32 bytes for each field. A larger list is answered
-    /// with status 431; in trailers it resets the stream. Bounds what the owner gets, since a field of one
-    /// byte in the block can be as large as the dynamic table.
+    /// SETTINGS_MAX_HEADER_LIST_SIZE: names, values and 32 bytes for each field. A larger list gets status
+    /// 431; in trailers it resets the stream. Bounds the memory of a decoded head, since one byte of a
+    /// block can refer to a field as large as the dynamic table.
     pub header_list_bytes_max: usize,
-    /// Compressed bytes of one header block, all fragments together. They must be decoded even if the
-    /// request is refused, so past it the connection ends with ENHANCE_YOUR_CALM.
+    /// Compressed bytes of one header block, all fragments together. A block must be decoded even if the
+    /// request is rejected, so a larger one closes the connection with ENHANCE_YOUR_CALM.
     pub header_block_bytes_max: usize,
-    /// CONTINUATION frames of one header block. Empty ones cost work without adding bytes. Past it the
-    /// connection ends with ENHANCE_YOUR_CALM.
+    /// CONTINUATION frames of one header block. Empty ones cost work without adding bytes. More of them
+    /// close the connection with ENHANCE_YOUR_CALM.
     pub continuation_frames_max: u32,
-    /// SETTINGS_MAX_FRAME_SIZE, 16,384 to 16,777,215. A frame is handled when it is there as a whole, so
-    /// this bounds the receive buffer. A larger frame ends the connection with FRAME_SIZE_ERROR.
+    /// SETTINGS_MAX_FRAME_SIZE, 16,384 to 16,777,215. A frame is handled once it is complete, so this
+    /// bounds the receive buffer. A larger frame closes the connection with FRAME_SIZE_ERROR.
     pub frame_bytes_max: u32,
     /// SETTINGS_HEADER_TABLE_SIZE: the decoder's dynamic table. The memory is the peer's to fill.
     pub header_table_bytes_max: u32,
     /// Body bytes of one stream that the owner has not released: SETTINGS_INITIAL_WINDOW_SIZE, at most
-    /// 2^31-1. The peer waits; one that does not wait has its stream reset with FLOW_CONTROL_ERROR.
+    /// 2^31-1. A peer that exceeds it gets its stream reset with FLOW_CONTROL_ERROR.
     pub stream_window_bytes: u32,
-    /// Body bytes of all streams that the owner has not released, at least 65,535 and at most 2^31-1. The
-    /// peer waits; one that does not wait loses the connection with FLOW_CONTROL_ERROR.
+    /// Body bytes of all streams that the owner has not released, at least 65,535 and at most 2^31-1. A
+    /// peer that exceeds it loses the connection with FLOW_CONTROL_ERROR.
     pub connection_window_bytes: u32,
-    /// Body bytes of one stream that were accepted from the owner and not yet written to the output buffer,
-    /// because the peer's window or the output buffer is full. The owner keeps the rest until
+    /// Body bytes of one stream accepted from the owner but not yet written to the output buffer, because
+    /// the peer's window or the output buffer is full. The owner retains the rest until
     /// [`crate::Event::Writable`].
     pub stream_unsent_bytes_max: usize,
     /// The same for all streams of the connection together.
     pub connection_unsent_bytes_max: usize,
-    /// Bytes in the output buffer from which on no frame is handled and no body is moved there; large bodies
-    /// from half of them on. A peer that does not read what it causes to be written is not read either.
+    /// Bytes in the output buffer above which no frame is handled and no body is moved there; large bodies
+    /// stop at half of them. A peer that does not read its responses is therefore not read from either.
     /// Single frames and header blocks may exceed it.
     pub output_bytes_max: usize,
-    /// Room for one read of a busy connection. A round handles no more than this and what was left of the
-    /// frame before.
+    /// Buffer capacity for one read of a busy connection. A round handles at most this plus the rest of the
+    /// previous frame.
     pub read_bytes: usize,
-    /// Work of one call of `process`: frame bytes plus header list bytes. Header lists count because a small
-    /// block may be a large list. Past it the call returns and the owner serves other connections first.
+    /// Work of one call of `process`: frame bytes plus header list bytes. Header lists count because a
+    /// small block may expand to a large list. Beyond it the call returns, so that the owner can serve
+    /// other connections.
     pub round_bytes_max: usize,
-    /// Tokens for frames that carry no request: 4 for PING and RST_STREAM, 32 for SETTINGS, 1 for others,
-    /// those of closed streams, and DATA below 64 bytes without END_STREAM. 16 written bytes earn one. A
-    /// connection without tokens is not handled until it has some again. At first: 2,000 resets before the
-    /// first answer.
+    /// Tokens for frames that carry no request: 4 for PING and RST_STREAM, 32 for SETTINGS, 1 for all other
+    /// kinds, frames of closed streams, and DATA below 64 bytes without END_STREAM. 16 written bytes earn a
+    /// token. A connection without tokens pauses until it has some. The initial value allows 2,000 resets
+    /// before the first response.
     pub control_tokens_at_start: u32,
-    /// At most: 20,000 resets, which are 2,000 callers with deadlines of 200 ms while the process stands
-    /// still for 2 s.
+    /// Upper bound of the tokens: 20,000 resets, which are 2,000 callers with deadlines of 200 ms while the
+    /// process is stalled for 2 s.
     pub control_tokens_max: u32,
-    /// Length of an interval for the next three.
+    /// Length of the interval that the next three limits refer to.
     pub interval_ticks: Tick,
-    /// Tokens that an interval earns: 1,000 resets or pings, a hundredth of a processor.
+    /// Tokens earned per interval: 1,000 resets or pings, about 1 % of a core.
     pub control_tokens_per_interval: u32,
-    /// Streams in an interval that the peer reset or that had to be reset for what the peer sent. Each may
-    /// have cost the work of a call. The same happens.
+    /// Streams per interval that the peer reset, or that were reset because of a violation. Each may have
+    /// cost the work of a call. Above the limit the connection pauses.
     pub resets_max: u32,
-    /// Streams whose windows SETTINGS changes in an interval: a change of INITIAL_WINDOW_SIZE applies to
-    /// every live stream (RFC 9113, 6.9.2), so that a frame of 15 bytes costs as much as there are streams.
-    /// The same happens. Clients enlarge it a few times.
+    /// Streams per interval for which SETTINGS changes the window. INITIAL_WINDOW_SIZE applies to every
+    /// live stream (RFC 9113, 6.9.2), so the cost of a 15-byte frame grows with the number of streams.
+    /// Above the limit the connection pauses. Real clients enlarge the window a few times.
     pub window_changes_max: u32,
-    /// Streams reset by this side whose ids are remembered. Frames that were under way are ignored for them.
-    /// For older ones DATA is answered with RST_STREAM, and a header block ends the connection.
+    /// Remembered ids of streams reset by this side, for which frames in flight are ignored. For older
+    /// streams DATA gets RST_STREAM, and a header block closes the connection.
     pub reset_streams_remembered: usize,
-    /// The name of a field whose value differs from request to request, such as a deadline; empty for none.
-    /// Heads are remembered without it, and a short value of it comes in [`crate::Event::Request`].
+    /// Name of a field that differs from request to request, such as a deadline; empty for none. Heads are
+    /// cached without it, and a short value is reported in [`crate::Event::Request`].
     pub varying_field: &'static str,
-    /// Header blocks remembered with their decoded heads, and as many that are equal but for the field that
-    /// varies. Clients repeat a few: one for each method they
-    /// call.
+    /// Header blocks cached with their decoded heads, and as many blocks that differ only in the varying
+    /// field. Clients repeat a few blocks: one per method they call.
     pub cached_blocks_max: usize,
-    /// Bytes of a header block that is remembered. Larger ones are decoded each time.
+    /// Largest header block in the cache, in bytes. Larger ones are decoded each time.
     pub cached_block_bytes_max: usize,
-    /// Header list bytes of a remembered head; with the two above it bounds the memory of the cache.
+    /// Header list bytes of a cached head; with the two limits above it bounds the memory of the cache.
     pub cached_list_bytes_max: usize,
 }
 
@@ -113,7 +113,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// With every value in the range that the RFC gives it.
+    /// Clamps every value to the range that the RFC allows.
     pub(crate) fn in_range(mut self) -> Limits {
         let window_max = crate::flow::WINDOW_MAX as u32;
         self.frame_bytes_max = self.frame_bytes_max.clamp(1 << 14, (1 << 24) - 1);
@@ -132,10 +132,10 @@ impl Limits {
     }
 }
 
-/// How many frames of a kind pass in an interval.
+/// Rate limit for one kind of frame.
 ///
-/// A fixed interval, counted from its first frame. When the count is used up, the connection pauses until
-/// the interval ends.
+/// Counts over a fixed interval that starts with its first frame. When the count is used up, the connection
+/// pauses until the interval is over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     count_max: u32,
@@ -160,8 +160,8 @@ impl Rate {
         self.count = self.count.saturating_add(u32::try_from(added).unwrap_or(u32::MAX));
     }
 
-    /// The tick at which the interval ends, if its count is used up. A new interval begins when it has
-    /// passed.
+    /// Returns the tick at which the interval is over, if its count is used up. Starts a new interval if it
+    /// has passed.
     pub(crate) fn paused_until(&mut self, now: Tick) -> Option<Tick> {
         let end = self.since.saturating_add(self.interval);
         if now >= end {

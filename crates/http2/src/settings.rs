@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9113, section 6.5, and RFC 8441): what the peer announced, and what this side announces.
+//! SETTINGS of both sides (RFC 9113, section 6.5, and RFC 8441).
 
 use crate::error::{ErrorCode, Violation, protocol};
 use crate::flow::WINDOW_MAX;
@@ -13,7 +13,7 @@ const MAX_HEADER_LIST_SIZE: u16 = 6;
 /// RFC 8441. Only its value is checked: extended CONNECT is not offered.
 const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 
-/// What this side announces at the start. It announces nothing later.
+/// The settings that this side announces, once, at the start.
 pub(crate) fn announced(limits: &Limits) -> [(u16, u32); 5] {
     let list = u32::try_from(limits.header_list_bytes_max).unwrap_or(u32::MAX);
     [
@@ -25,8 +25,8 @@ pub(crate) fn announced(limits: &Limits) -> [(u16, u32); 5] {
     ]
 }
 
-/// The settings of the peer that matter to a server. The limit on pushed streams does not: nothing is
-/// pushed. The limit on header lists is advice (section 6.5.2), and the owner's header blocks are small.
+/// The peer's settings that matter to a server. MAX_CONCURRENT_STREAMS does not: the server never pushes.
+/// The limit on header lists is advisory (section 6.5.2), and the owner's header blocks are small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerSettings {
     pub(crate) initial_window: u32,
@@ -43,7 +43,7 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Applies the values of one frame in order. The length is a multiple of six.
+    /// Applies the values of one frame in order. The payload length must be a multiple of six.
     pub(crate) fn apply(&mut self, payload: &[u8]) -> Result<(), Violation> {
         for setting in payload.chunks_exact(6) {
             let id = u16::from_be_bytes([setting[0], setting[1]]);
@@ -65,7 +65,7 @@ impl PeerSettings {
                     return Err(protocol("MAX_FRAME_SIZE is out of range"));
                 }
                 MAX_FRAME_SIZE => self.frame_bytes_max = value,
-                // Unknown ones must be ignored.
+                // Unknown settings must be ignored.
                 _ => {}
             }
         }

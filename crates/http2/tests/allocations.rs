@@ -1,4 +1,4 @@
-//! A call whose header block was seen before allocates nothing.
+//! Calls with a header block seen before do not allocate.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -7,13 +7,14 @@ mod common;
 use common::*;
 use http2::{Connection, Event, HeaderBlock, Limits, ProcessResult, SendResult};
 
-/// Ten calls in one read, each a head and a message; the blocks are those of a client in its steady state.
+/// Ten calls in one read, each a head and a message, with the header blocks of a client in its steady
+/// state.
 fn calls(first: u32) -> Vec<u8> {
     let message = b"\0\0\0\0\x05hello";
     (0..10)
         .flat_map(|call| {
             let stream = first + 2 * call;
-            // 82..: static entries; be: the entry that the first call made.
+            // 82..: static entries; be: the entry added by the first call.
             let block = [&block(&POST)[..], b"\xbe"].concat();
             [frame(HEADERS, END_HEADERS, stream, &block), frame(DATA, END_STREAM, stream, message)].concat()
         })
@@ -43,7 +44,7 @@ fn serve(connection: &mut Connection, bytes: &[u8], head: &HeaderBlock, trailers
 #[test]
 fn calls_in_the_steady_state_allocate_nothing() {
     let mut connection = open(Limits::default());
-    // Room for all answers, as a client gives it now and then.
+    // Window capacity for all responses, as a client grants it from time to time.
     connection.receive(&frame(WINDOW_UPDATE, 0, 0, &(1u32 << 30).to_be_bytes()));
     let head = HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]);
     let trailers = HeaderBlock::new([("grpc-status", "0")]);
@@ -67,8 +68,8 @@ fn calls_in_the_steady_state_allocate_nothing() {
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
-/// As clients with deadlines do: each call has another timeout, which is added to the dynamic table, so that
-/// the other fields are evicted now and then.
+/// Each call has another timeout, like from clients with deadlines. It is added to the dynamic table, so
+/// that the other fields are evicted from time to time.
 #[test]
 fn calls_with_deadlines_allocate_their_entry_of_the_table() {
     let mut connection = open(Limits { varying_field: "grpc-timeout", ..Limits::default() });
@@ -95,7 +96,7 @@ fn calls_with_deadlines_allocate_their_entry_of_the_table() {
         }
     });
     assert_eq!(answered, 2000);
-    // One for each, and some for each field that comes back into the table, every 60 calls.
+    // One per call, and some for each field that returns to the table, every 60 calls.
     assert!(counted.count_total <= 2500, "{counted:?}");
     assert!(counted.count_current <= 100, "{counted:?}");
 }

@@ -1,10 +1,10 @@
-//! Any frames and any bytes, cut anywhere: the laws of `common/laws.rs`.
+//! Arbitrary frames and bytes with arbitrary read boundaries: the laws of `common/laws.rs`.
 
 use crate::common::*;
 use crate::laws;
 use proptest::prelude::*;
 
-/// Frames that are mostly right, so that they get far.
+/// Mostly valid frames, so that many are handled.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let stream = prop_oneof![6 => (0u32..12).prop_map(|n| 2 * n + 1), 2 => Just(0), 1 => any::<u32>()];
     let bytes = |max| proptest::collection::vec(any::<u8>(), 0..max);

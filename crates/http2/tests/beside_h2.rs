@@ -1,4 +1,4 @@
-//! Frames as no client sends them, compared with the server of the `h2` crate.
+//! Unusual frames, compared with the server of the `h2` crate.
 
 #[path = "common/beside_h2.rs"]
 mod both;
@@ -6,7 +6,7 @@ mod both;
 use crate::common::*;
 use proptest::prelude::*;
 
-/// A header block: a request, trailers, odd fields, or nothing that can be decoded.
+/// A header block: a request, trailers, odd fields, or undecodable bytes.
 fn any_block() -> impl Strategy<Value = Vec<u8>> {
     let request = (0usize..4, any::<bool>()).prop_map(|(odd, path)| {
         let mut fields = POST.to_vec();
@@ -69,7 +69,7 @@ fn a_list_that_is_too_large_is_answered_whatever_its_last_fields_are() {
     both::check(&[&[length, HEADERS, 4, 1][..], &fields].concat());
 }
 
-/// Inputs that the fuzz target has found, each named after what it was.
+/// Inputs found by the fuzz target, each named after its content.
 #[test]
 fn what_fuzzing_has_found_means_what_it_means_to_h2_or_is_refused() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/http2_beside_h2");

@@ -1,4 +1,4 @@
-//! What a server has to enforce (RFC 9113): frames that a client must not send, and the error that each gets.
+//! Enforcement of RFC 9113: frames that a client must not send, and the resulting errors.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use http2::{
     SendResult, StreamId,
 };
 
-/// What the frames of a case led to.
+/// The outcome of a case.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Fine,
@@ -38,7 +38,7 @@ fn limits() -> Limits {
     }
 }
 
-/// The first error that the server sends for these bytes.
+/// Returns the first error that the server sends for these bytes.
 fn outcome(limits: Limits, bytes: &[u8]) -> Outcome {
     let mut connection = Connection::new(limits, 0);
     connection.receive(bytes);
@@ -58,7 +58,7 @@ fn outcome(limits: Limits, bytes: &[u8]) -> Outcome {
     Fine
 }
 
-/// Each case: what is sent after the preface, and what it leads to.
+/// Cases: frames after the preface, and their outcome.
 fn check(cases: &[(&str, &[Vec<u8>], Outcome)]) {
     for (name, frames, expected) in cases {
         let bytes = [hello(), frames.concat()].concat();
@@ -330,7 +330,7 @@ fn malformed_requests_reset_their_stream() {
     }
 }
 
-/// gRPC's Go server passes them on as they are.
+/// gRPC's Go server passes these fields on.
 #[test]
 fn blanks_at_the_ends_of_values_are_kept() {
     let mut connection = open(limits());
@@ -394,7 +394,7 @@ fn pings_and_settings_are_acknowledged_in_order() {
     assert_eq!(take_events(&mut connection), [Event::Pong { payload: *b"87654321" }]);
 }
 
-/// The stream of the first request among the events.
+/// Returns the stream of the first request among the events.
 fn first_stream(connection: &mut Connection) -> StreamId {
     take_events(connection)
         .iter()
@@ -543,7 +543,7 @@ fn the_connections_window_is_shared_in_turn() {
     assert_eq!(connection.streams(), 0);
 }
 
-/// An open stream whose head was sent.
+/// Opens streams and sends their heads.
 fn answering(connection: &mut Connection, bytes: &[u8]) -> Vec<StreamId> {
     connection.receive(bytes);
     connection.process(0);
@@ -710,8 +710,8 @@ fn a_reset_of_the_peer_reaches_the_owner() {
     assert_eq!(*reset, Event::Reset { stream: *stream, code: ErrorCode::CANCEL, origin: ResetOrigin::Peer });
 }
 
-/// The owner is notified once for each part, for any cause of the room: the stream itself, another one, or a
-/// reset.
+/// The owner is notified once per partial send, for any source of capacity: its own stream, another stream,
+/// or a reset.
 #[test]
 fn an_owner_that_waits_for_room_is_notified_when_there_is_some() {
     let limits = Limits { stream_unsent_bytes_max: 100, connection_unsent_bytes_max: 150, ..limits() };
@@ -754,7 +754,7 @@ fn an_owner_that_waits_for_room_is_notified_when_there_is_some() {
 fn equal_blocks_are_decoded_again_when_the_table_has_changed() {
     let mut connection = open(limits());
     let mut heads = Vec::new();
-    // 40: a literal with an entry; be: the newest entry.
+    // 40: a literal with an entry; be: the latest entry.
     for (stream, field) in
         (1..).step_by(2).zip([&b"\x40\x01a\x01b"[..], b"\xbe", b"\xbe", b"\x40\x01a\x01c", b"\xbe"])
     {
@@ -769,7 +769,7 @@ fn equal_blocks_are_decoded_again_when_the_table_has_changed() {
     assert!(std::sync::Arc::ptr_eq(&heads[1], &heads[2]), "the second was remembered");
 }
 
-/// The connection is slowed down, not closed, and goes on when the interval ends.
+/// The connection is paused, not closed, and resumes in the next interval.
 #[test]
 fn resets_pause_the_connection_until_the_interval_ends() {
     let limits = Limits { resets_max: 2, interval_ticks: 100, streams_max: 50, ..limits() };
@@ -833,7 +833,7 @@ fn requests_are_free_and_frames_without_an_answer_are_not() {
 #[test]
 fn a_flood_is_handled_at_a_bounded_rate_and_answered_requests_at_any() {
     const READ: usize = 4096;
-    // Bytes that are handled within a second, with an endless supply.
+    // Returns the bytes handled within a second, with an endless supply.
     let handled = |flood: Vec<u8>, tokens: usize| {
         let mut connection = open(Limits::default());
         let (mut now, mut bytes) = (0, 0);
@@ -847,7 +847,7 @@ fn a_flood_is_handled_at_a_bounded_rate_and_answered_requests_at_any() {
             };
             connection.written(connection.output().len());
         }
-        // What a connection starts with, a second's worth, and what was read and answered.
+        // The initial tokens, a second's worth, and those earned by acknowledgements.
         let frames = bytes / flood.len();
         assert!(frames * tokens <= 2 * (8_000 + 4_000 + READ / flood.len() * tokens), "{frames} frames");
     };
@@ -938,7 +938,7 @@ fn strings_and_heads_of_header_blocks_are_not_kept_while_a_connection_is_idle() 
     assert_eq!(connection.memory().headers, fresh);
 }
 
-/// The connection's window is used up, so that nothing leaves the queue at its front.
+/// The connection's window is used up, so that the front of the queue is blocked.
 #[test]
 fn streams_that_are_reset_while_they_wait_for_the_window_leave_no_memory() {
     let limits = Limits { resets_max: u32::MAX, control_tokens_at_start: 1 << 20, ..limits() };

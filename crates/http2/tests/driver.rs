@@ -1,4 +1,4 @@
-//! The driver against clients that do not keep to the rules, on a paused clock.
+//! The driver with misbehaving clients, on a paused clock.
 
 use std::future::pending;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn a_body_that_does_not_end_is_reset_and_the_connection_goes_on() {
     server.await.unwrap().unwrap();
 }
 
-/// 10 MB of pings whose answers are not read: the server stops reading, and gives up after the deadline.
+/// 10 MB of pings without reading the pongs: the server stops reading, and disconnects after the deadline.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_is_not_read_and_loses_its_connection() {
     let (mut client, server) = connect(1 << 12);
@@ -106,7 +106,7 @@ async fn a_shutdown_ends_an_idle_connection_with_goaway() {
     server.await.unwrap().unwrap();
 }
 
-/// The client answers no ping, and neither ends its stream.
+/// The client neither acknowledges pings nor closes its stream.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_a_stream_without_end() {
     let (mut client, far) = tokio::io::duplex(1 << 16);
@@ -125,7 +125,7 @@ async fn a_shutdown_does_not_wait_for_a_stream_without_end() {
     assert!((30..40).contains(&lasted.as_secs()), "{lasted:?}");
 }
 
-/// Handlers that answer after other tasks: each answer leaves when it is ready, with no read in between.
+/// Handlers with deferred responses: each response is sent when it is ready, without a read in between.
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_ready_later_are_sent_then() {
     use http2::{Connection, EndOfBody, Event, HeaderBlock, StreamId};

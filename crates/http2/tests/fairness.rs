@@ -1,4 +1,4 @@
-//! How many bytes go before the frame of a small message while large ones are under way on its connection.
+//! Bytes sent before the frame of a small message while large ones are in progress on its connection.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const SMALL: &[u8] = b"an event";
 /// Half of the output buffer, and a frame.
 const BYTES_BEFORE_MAX: usize = (128 + 16 + 1) << 10;
 
-/// A client that takes all at once, and `count` streams whose heads were sent.
+/// A client with unlimited windows, and `count` streams with sent heads.
 fn streams(count: usize) -> (Connection, Vec<StreamId>) {
     let mut connection = open(Limits {
         stream_unsent_bytes_max: usize::MAX,
@@ -33,12 +33,12 @@ fn streams(count: usize) -> (Connection, Vec<StreamId>) {
     (connection, streams)
 }
 
-/// How owners of large messages send.
+/// The strategy of owners of large messages.
 #[derive(Clone, Copy, Debug)]
 enum LargeOwners {
-    /// As much as there is room for, and the rest when they are notified.
+    /// Send as much as the limits allow, and the rest when notified.
     AsThereIsRoom,
-    /// 64 KiB at once, and the same again when the client has taken some.
+    /// Send 64 KiB, and the same again when the client has taken some.
     AllAtOnce,
 }
 
@@ -76,7 +76,7 @@ impl Run {
         }
     }
 
-    /// Whether there was room.
+    /// Returns whether the message fit.
     fn send_small(&mut self, stream: StreamId) -> bool {
         let room = self.connection.window_for(stream, SMALL.len()).unwrap();
         if room >= SMALL.len() {
@@ -120,7 +120,7 @@ impl Run {
     }
 }
 
-/// Kind, flags, stream and length of the frames that are there as a whole.
+/// Kind, flags, stream and length of the complete frames.
 fn whole_frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, usize)> {
     let mut frames = Vec::new();
     while bytes.len() >= 9 {

@@ -1,6 +1,6 @@
-//! Whole connections: what the RFC asks for, other implementations as oracles, and any bytes.
+//! Tests of whole connections: RFC conformance, other implementations as oracles, and arbitrary input.
 //!
-//! One program, which is linked once. Tests that need a process for themselves are separate targets: see
+//! A single program, to link once. Tests that need a separate process are separate targets: see
 //! `Cargo.toml`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]

@@ -1,5 +1,5 @@
-//! The client of the `h2` crate against the driver: what it sends arrives as it was, and comes back,
-//! wherever the bytes are cut.
+//! The client of the `h2` crate against the driver: requests arrive unchanged and are echoed, for any read
+//! boundaries.
 
 use std::future::pending;
 
@@ -16,7 +16,7 @@ struct Call {
     path: String,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
-    /// Bytes of each DATA frame that the client is asked to make.
+    /// Size of the DATA frames requested from the client.
     piece: usize,
     trailers: Vec<(String, String)>,
 }
@@ -80,7 +80,7 @@ async fn run(mut client: h2::client::SendRequest<Bytes>, id: usize, call: Call) 
     assert_eq!(body.trailers().await.unwrap().unwrap()["status"], "done");
 }
 
-/// The call as the server saw it.
+/// Compares the call with the request seen by the server.
 fn check(requests: &Requests, id: usize, call: &Call) {
     let requests = requests.lock().unwrap();
     let (head, trailers) = &requests[&id.to_string()];
@@ -104,7 +104,7 @@ fn check(requests: &Requests, id: usize, call: &Call) {
     assert_eq!(sorted(trailers.as_deref().unwrap_or_default()), expected(&call.trailers, None));
 }
 
-/// All calls at once over one connection whose two ends exchange at most `cut` bytes at a time.
+/// Runs all calls concurrently over one connection with pipes of `cut` bytes.
 async fn exchange(calls: &[Call], cut: usize, limits: Limits) {
     let (near, far) = tokio::io::duplex(cut);
     let requests = Requests::default();
@@ -112,7 +112,7 @@ async fn exchange(calls: &[Call], cut: usize, limits: Limits) {
         tokio::spawn(serve(far, Echo::new(requests.clone()), limits, Deadlines::default(), pending()));
     let (client, connection) = h2::client::handshake(near).await.unwrap();
     let driven = tokio::spawn(connection);
-    // The first one alone: its client does not know the limit on streams yet.
+    // The first call runs separately, since its client does not know the stream limit yet.
     run(client.clone(), 0, calls[0].clone()).await;
     let running: Vec<_> = calls
         .iter()
@@ -131,7 +131,7 @@ async fn exchange(calls: &[Call], cut: usize, limits: Limits) {
     }
 }
 
-/// Not so small that frames become tiny: h2 closes connections that send many of those.
+/// Large enough to avoid tiny frames: h2 closes connections that send many of them.
 fn any_limits() -> impl Strategy<Value = Limits> {
     (1u32..20, 1000usize..4000, 1usize..40_000, 0u32..5000, 1000u32..100_000).prop_map(
         |(

@@ -1,4 +1,4 @@
-//! A connection that remembers heads without the field that varies sees what one sees that remembers none.
+//! A connection that caches heads without the varying field is equivalent to one without a cache.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const VARYING: &str = "grpc-timeout";
 struct Request {
     fields: Vec<(String, String)>,
     timeouts: Vec<(usize, String)>,
-    /// Of the encoder, for each field.
+    /// Encodings of the fields.
     how: Vec<How>,
 }
 
@@ -41,7 +41,8 @@ impl Request {
     }
 }
 
-/// What a connection makes of a block: the head, or that the stream or the connection ends.
+/// Returns the head that a connection decodes from a block. An error is true if the whole connection
+/// failed.
 fn seen(connection: &mut Connection, bytes: &[u8]) -> Result<Head, bool> {
     connection.receive(bytes);
     let progress = connection.process(0);
@@ -56,7 +57,7 @@ fn seen(connection: &mut Connection, bytes: &[u8]) -> Result<Head, bool> {
         let value = bytes::Bytes::copy_from_slice(varying.as_bytes());
         head.fields.push(http2::Field { name: VARYING.into(), value });
     }
-    // Where it was is not kept.
+    // The position of the varying field is not preserved.
     head.fields.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(head)
 }
@@ -104,7 +105,7 @@ fn calls_that_differ_in_the_field_share_their_head() {
         };
         connection.reset(*stream, http2::ErrorCode::CANCEL);
         take_output(&mut connection);
-        // The first names the field in letters, which makes it one like any other.
+        // The first block spells the name in letters, so the field is like any other.
         let value =
             varying.as_ref().map_or_else(|| &head.get(VARYING).unwrap()[..], |value| value.as_bytes());
         assert_eq!(value, timeout.as_bytes());
@@ -112,6 +113,6 @@ fn calls_that_differ_in_the_field_share_their_head() {
             heads.push(Arc::clone(head));
         }
     }
-    // Fields that were pushed out of the table come back as others.
+    // Evicted fields are added again as new entries.
     assert!(heads.len() < 100, "{}", heads.len());
 }

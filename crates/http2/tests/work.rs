@@ -1,5 +1,5 @@
-//! What a frame of the peer may cost, counted in events and frames: as much as its window serves, however
-//! many streams wait.
+//! The work per frame of the peer, counted in events and frames: it is bounded by the window that the frame
+//! adds, for any number of waiting streams.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ fn process(connection: &mut Connection, bytes: &[u8]) {
     assert_eq!(connection.process(0), ProcessResult::NeedBytes);
 }
 
-/// Streams whose heads were sent, with the window of the connection used up.
+/// Opens streams and sends their heads, with the connection's window used up.
 fn streams_without_window(connection: &mut Connection) -> Vec<StreamId> {
     let settings = frame(SETTINGS, 0, 0, &setting(4, 1 << 20));
     process(connection, &[settings, (0..STREAMS).flat_map(|n| post(2 * n + 1)).collect()].concat());
@@ -37,7 +37,7 @@ fn streams_without_window(connection: &mut Connection) -> Vec<StreamId> {
     streams
 }
 
-/// The same, and each has an owner that waits for the window.
+/// Like [`streams_without_window`], with an owner that waits for the window on each stream.
 fn waiting_streams(connection: &mut Connection) -> Vec<StreamId> {
     let streams = streams_without_window(connection);
     assert!(streams.iter().all(|stream| connection.window(*stream) == Ok(0)));
@@ -45,8 +45,7 @@ fn waiting_streams(connection: &mut Connection) -> Vec<StreamId> {
     streams
 }
 
-/// Owners that send a byte when they are notified and wait again, one after the other. How often each was
-/// notified.
+/// Serves owners that send a byte when they are notified and wait again. Counts the notifications of each.
 fn serve(connection: &mut Connection, notified: &mut [u32]) {
     let mut woken: VecDeque<StreamId> = VecDeque::new();
     loop {
@@ -92,7 +91,7 @@ fn a_window_for_all_serves_all_at_once() {
     process(&mut connection, &update(0, STREAMS));
     serve(&mut connection, &mut notified);
     assert_eq!(frames(&take_output(&mut connection)).len(), STREAMS as usize);
-    // Each is notified while there is some, even if others use it.
+    // Each owner is notified while capacity remains, even if other owners use it.
     let mut connection = open(limits());
     waiting_streams(&mut connection);
     process(&mut connection, &update(0, 1 << 20));
@@ -105,7 +104,7 @@ fn a_window_for_all_serves_all_at_once() {
     assert_eq!(woken, STREAMS);
 }
 
-/// What an owner may do with its turn other than use it.
+/// Ways for a notified owner to leave the window unused.
 #[test]
 fn a_turn_that_is_not_used_passes_on() {
     type Use = fn(&mut Connection, StreamId);
@@ -139,7 +138,7 @@ fn a_turn_that_is_not_used_passes_on() {
     }
 }
 
-/// As owners do that make what they send when they know that the client takes it.
+/// Owners that produce a message only when the client can take it.
 #[test]
 fn a_byte_sets_one_owner_to_work_and_the_next_when_that_one_has_sent() {
     let mut connection = open(limits());
@@ -149,7 +148,7 @@ fn a_byte_sets_one_owner_to_work_and_the_next_when_that_one_has_sent() {
         assert_eq!(take_events(&mut connection), [Event::Writable { stream }], "{round}");
         assert_eq!(connection.window(stream), Ok(1));
         assert_eq!(take_events(&mut connection), [], "the byte is reserved");
-        // Neither time nor other frames offer it again.
+        // Neither time nor unrelated frames trigger another notification.
         connection.tick(1000);
         process(&mut connection, &frame(PING, ACK, 0, b"12345678"));
         assert!(matches!(take_events(&mut connection)[..], [Event::Pong { .. }]));
@@ -171,15 +170,15 @@ fn a_stream_that_was_notified_too_late_is_the_next() {
     let streams = waiting_streams(&mut connection);
     process(&mut connection, &update(0, 1));
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
-    // Another one takes the byte without having waited.
+    // A stream that did not wait uses the byte.
     connection.send_data(streams[7], &mut vec![0; 1].into(), EndOfBody::More).unwrap();
     assert_eq!(connection.window(streams[0]), Ok(0));
     process(&mut connection, &update(0, 1));
     assert_eq!(take_events(&mut connection), [Event::Writable { stream: streams[0] }]);
 }
 
-/// A large answer of the first stream fills what the connection may hold; the others have a byte each to
-/// send.
+/// A large response of the first stream fills the connection's limit; each of the other streams has a byte
+/// to send.
 #[test]
 fn a_byte_less_that_is_pending_is_offered_to_one_stream() {
     let limits = Limits { connection_unsent_bytes_max: 1000, ..limits() };
@@ -228,8 +227,8 @@ fn a_reset_that_frees_what_was_pending_serves_one_after_the_other() {
     assert_eq!(take_events(&mut connection), []);
 }
 
-/// Three streams: the first has all pending that the connection may hold but a byte, which the second has.
-/// The second and the third wait for more.
+/// Three streams: the first has pending bytes up to the connection's limit but one, which the second has.
+/// The second and the third wait for capacity.
 fn waiting_for_room(connection: &mut Connection) -> [StreamId; 3] {
     let streams = streams_without_window(connection);
     let &[first, second, third, ..] = &streams[..] else { panic!("three streams") };
@@ -253,7 +252,7 @@ fn an_owner_that_has_ended_its_answer_takes_no_turn_of_others() {
         process(&mut connection, &update(0, 1));
         if is_notified {
             assert_eq!(take_events(&mut connection), [Event::Writable { stream: second }]);
-            // It has a byte pending, which waits for the window.
+            // It has a pending byte, which waits for the window.
             connection.send_trailers(second, &trailers).unwrap();
         }
         assert_eq!(take_events(&mut connection), [Event::Writable { stream: third }], "{is_notified}");
@@ -281,7 +280,7 @@ fn an_owner_that_was_notified_of_room_and_waits_for_the_window_passes_the_room_o
 fn an_owner_that_was_notified_of_the_window_and_waits_for_room_passes_the_window_on() {
     let mut connection = open(Limits { connection_unsent_bytes_max: 1000, ..limits() });
     let streams = streams_without_window(&mut connection);
-    // The first has no window left, so that what it has pending stays.
+    // The first has no window left, so its bytes remain pending.
     process(&mut connection, &frame(SETTINGS, 0, 0, &setting(4, 65_535)));
     connection.send_data(streams[0], &mut vec![0; 1000].into(), EndOfBody::More).unwrap();
     assert!(streams[1..3].iter().all(|stream| connection.window(*stream) == Ok(0)));
@@ -311,7 +310,7 @@ fn a_connection_knows_whether_owners_wait() {
     assert!(connection.has_waiting_owners());
 }
 
-/// Each change of the initial window looks at every stream.
+/// Each change of the initial window updates every stream.
 #[test]
 fn settings_that_change_the_windows_of_many_streams_are_slowed_down() {
     let window = |bytes| frame(SETTINGS, 0, 0, &setting(4, bytes));
@@ -326,7 +325,7 @@ fn settings_that_change_the_windows_of_many_streams_are_slowed_down() {
         assert_eq!(connection.process(0), expected, "{streams} streams");
         let acknowledged = frames(&take_output(&mut connection));
         assert_eq!(acknowledged.len(), handled, "{streams} streams");
-        // An interval later it goes on.
+        // Handling resumes after an interval.
         connection.process(1000);
         let acknowledged = frames(&take_output(&mut connection));
         assert_eq!(acknowledged.len(), handled.min(40 - handled), "{streams} streams");

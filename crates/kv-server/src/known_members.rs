@@ -1,10 +1,11 @@
-//! The members at start: what the store, the log and the identity say of them, and who hears of changes.
+//! The membership at start, from the store, the log and the identity, and the recipients of membership
+//! changes.
 //!
-//! * The store's list is the truth. A member without a store asks the others who is in the cluster.
-//! * A member that joined a running cluster has no state before it has received one, however much its log
-//!   holds, unless it is alone from now on.
-//! * Nor has a member whose imported store is not that of its cluster, which had begun before: see
-//!   docs/decisions/0034.
+//! * The store's member list is authoritative. A member without a store queries its peers.
+//! * A member that joined a running cluster has no state until it has received one, regardless of its log,
+//!   unless it continues as the only member.
+//! * The same applies to a member with an imported store if its cluster had already started without that
+//!   store: see docs/decisions/0034.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use data_dir::{Directory, OpenStoreError, OpenedStore, open_store};
 use process::runtime::Runtimes;
 use transport::tls::Dialer;
 
-/// The store that belongs to the log just opened.
+/// Opens the store that matches the opened log.
 pub fn open_fitting_store(
     directory: &Directory,
     established: &MemberStart,
@@ -32,7 +33,7 @@ pub fn open_fitting_store(
     let term = |index| reader.term(index);
     let log = LogSpan { start: recovery.start.index, last: recovery.last.index, term: &term };
     let others = match company {
-        // The log knows of members that came later, or are gone.
+        // The log includes members that were added later, and excludes removed ones.
         Company::AsKnown => others_in_log(established).unwrap_or(identity.members.len().saturating_sub(1)),
         Company::Alone | Company::Forced => 0,
     };
@@ -44,17 +45,16 @@ pub fn open_fitting_store(
     Ok(OpenedStore { state, ..opened })
 }
 
-/// What Raft wrote last of its state.
 fn raft_state(established: &MemberStart) -> Option<StateSeen> {
     raft_node::inspect::read_state(established.recovery.state.as_deref()?).ok()
 }
 
-/// Whether the cluster had begun when this member first took part.
+/// Reports whether the cluster was already running when this member first participated.
 fn came_late(established: &MemberStart) -> bool {
     raft_state(established).is_some_and(|state| state.came_late)
 }
 
-/// How many other members Raft had when it last wrote its state.
+/// Returns the number of other members in that state.
 fn others_in_log(established: &MemberStart) -> Option<usize> {
     let identity = &established.identity;
     let state = raft_state(established)?;
@@ -62,8 +62,8 @@ fn others_in_log(established: &MemberStart) -> Option<usize> {
     Some(members.filter(|id| **id != identity.member_id).count())
 }
 
-/// The members as the store has them. A member without a store asks the others, and falls back on what it was
-/// given at its first start.
+/// Returns the members in the store. A member without a store queries its peers, and falls back to the
+/// members given at its first start.
 pub fn roster(
     runtimes: &Runtimes,
     dialer: &Dialer,
@@ -81,14 +81,14 @@ pub fn roster(
         }
     };
     if company != Company::AsKnown {
-        // A removed member is not listened to, also before the removal is applied. The one that stays is a
-        // voter. A store that begins with the log may not hold it yet.
+        // Messages of removed members are ignored even before the removal is applied. The remaining member is
+        // a voter. A store that starts with the log may not contain it yet.
         known.extend_from_slice(&identity.members);
         known.retain(|member| member.id == identity.member_id);
         known.truncate(1);
         known.iter_mut().for_each(|own| own.is_learner = false);
     }
-    // A member that began alone knows of no one that it could ask.
+    // A member that started alone has no peers to query.
     let lacks_others = state == StoreState::Lost
         && company == Company::AsKnown
         && others_in_log(established).is_some_and(|others| others > 0);
@@ -98,18 +98,18 @@ pub fn roster(
     Ok(if lacks_others { roster.lacking_others() } else { roster })
 }
 
-/// Brings the transport to the members that the machine has.
+/// Returns a callback that updates the transport with the state machine's members.
 pub fn on_members(peers: &Arc<Peers>, store: &Store) -> Box<dyn Fn() + Send + Sync> {
     let (peers, store) = (Arc::downgrade(peers), store.clone());
     Box::new(move || {
-        // A list that cannot be read ends the member where it is read to apply.
+        // On an error here, apply fails as well and stops the member.
         if let (Some(peers), Ok(members)) = (peers.upgrade(), state_machine::members(&store)) {
             peers.set_members(entries(members));
         }
     })
 }
 
-/// Judges a change by the members that the machine holds, if its proposer asks for that.
+/// Returns a check of membership changes against the state machine's members, for proposers that request it.
 pub fn change_check(store: &Store) -> ChangeCheck {
     let store = store.clone();
     ChangeCheck::new(move |command| {
@@ -122,7 +122,7 @@ pub fn change_check(store: &Store) -> ChangeCheck {
     })
 }
 
-/// What a starting member may ask of us.
+/// Returns the members, for a starting member that requests them.
 pub fn known_members(store: &Store) -> Vec<PeerMember> {
     let members = state_machine::members(store).unwrap_or_default();
     let entry = |member: MemberEntry| PeerMember {

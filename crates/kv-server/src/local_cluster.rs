@@ -1,4 +1,4 @@
-//! `--local-cluster N`: the same command in N terminals makes a cluster on this machine.
+//! `--local-cluster N`: the same command in N terminals forms a cluster on this machine.
 //!
 //! ```text
 //!   slot  clients  peers   directory
@@ -7,8 +7,8 @@
 //!   m3    32379    32380   …
 //! ```
 //!
-//! A process takes the first slot whose directory no other process holds, so that a killed member comes back
-//! as itself when its command is typed again.
+//! A process takes the first slot with an unlocked directory, so that a killed member resumes its identity
+//! when the command is repeated.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use config::Urls;
 use config::{Settings, SettingsError};
 use data_dir::{Directory, DirectoryError};
 
-/// Five slots are as many as fit between the ports that etcd's own examples use.
+/// Client ports of the slots, continuing the series in etcd's examples. Each peer port is the next number.
 const PORTS: [u16; 5] = [2379, 22379, 32379, 42379, 52379];
 
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum LocalClusterError {
     Full { members: usize, parent: PathBuf },
 }
 
-/// Takes a slot: the settings of its member, and its locked directory.
+/// Takes a slot. Returns its member's settings and its locked directory.
 pub fn take_slot(flags: &Flags, members: u64) -> Result<(Settings, Directory), LocalClusterError> {
     let members = check(flags, members)?;
     let default = || format!("local-cluster-{members}.kv-server");
@@ -76,7 +76,7 @@ fn urls(port: u16) -> Urls {
     Urls::parse(&format!("http://127.0.0.1:{port}")).expect("an address and a port are a URL")
 }
 
-/// The flags of this slot, as a user would give them.
+/// Returns the flags of this slot, in the form in which a user would pass them.
 fn slot_flags(flags: &Flags, parent: &Path, slot: usize, members: usize) -> Flags {
     let (client, peer) = (urls(PORTS[slot]), urls(PORTS[slot] + 1));
     let cluster: Vec<String> = PORTS[..members]

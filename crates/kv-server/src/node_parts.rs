@@ -1,4 +1,4 @@
-//! The parts of a member that `node` starts: how each is configured, and what it is given.
+//! Configuration and start of the parts of a member, for `node`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use process::runtime::Runtimes;
 use process::shutdown::Stop;
 use transport::tls::Port;
 
-/// Starts Raft on its threads and tasks, and reports checkpoints to it. `on_fatal` is called when it cannot go
-/// on.
+/// Starts Raft's threads and tasks, and reports checkpoints to it. `on_fatal` is called on an unrecoverable
+/// error.
 pub fn start_raft(
     runtimes: &Runtimes,
     config: Config,
@@ -81,7 +81,7 @@ pub fn raft_config(
     }
 }
 
-/// Starts the lease clock and what clients ask about leases.
+/// Starts the lease clock and the lease service.
 pub fn start_leases(
     leader: Arc<LeaderLeases>,
     peers: &Arc<Peers>,
@@ -93,7 +93,7 @@ pub fn start_leases(
     LeaseService::start(leader, Arc::clone(peers), request_timeout, stop)
 }
 
-/// Connects to the other members, and answers them.
+/// Connects to the other members and serves their requests.
 pub fn start_peers(
     peers: &Arc<Peers>,
     incoming: ReceivePlace,
@@ -116,11 +116,11 @@ pub fn start_peers(
     peer::serve(ports, &server.with_connections_max(connections_max), stop);
 }
 
-/// Bytes of the keys of all watchers: a million of 256 bytes. Watchers beyond it are refused.
+/// Maximum total bytes of watchers' keys: a million keys of 256 bytes. Watchers beyond it are rejected.
 const WATCH_KEY_BYTES_MAX: usize = 256 << 20;
 
-/// The share of `--memory-limit` that events may take which wait in outboxes, and the same for large
-/// responses that streams hold.
+/// Divisor of `--memory-limit`: one limit for events queued in outboxes, and an equal one for large responses
+/// held by streams.
 const WATCH_MEMORY_SHARE: u64 = 16;
 
 pub fn watch_limits(settings: &Settings) -> watch::WatchLimits {

@@ -1,5 +1,5 @@
-//! Work is admitted: what clients ask for together takes bounded memory and threads, and one connection
-//! leaves room for others.
+//! Admission control: client requests take bounded memory and threads in total, and a single connection
+//! leaves capacity for the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,8 @@ use client::Client;
 use futures_util::future::join_all;
 use tonic::{Code, Status};
 
-/// The program under test, if it is not the one built with this test: an older one is measured so.
+/// Starts a member of the binary under test, by default that of this build. An older one is measured for
+/// comparison.
 fn lone() -> Cluster {
     Cluster::started_from("KV_SERVER_UNDER_TEST", "m0", &[])
 }
@@ -33,7 +34,7 @@ fn in_txn() -> TxnRequest {
     TxnRequest { success: vec![op.clone(), op], ..TxnRequest::default() }
 }
 
-/// MiB of a field of `/proc/<pid>/status`.
+/// Returns a field of `/proc/<pid>/status` in MiB.
 fn memory(member: &Member, field: &str) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", member.running().pid())).expect("it runs");
@@ -64,8 +65,8 @@ fn only_refused_for_memory<T>(outcomes: &[Result<T, Status>]) {
     }
 }
 
-/// So many clients ask at once for everything, sorted, without values or twice in a transaction. The store
-/// holds `keys` values of 1 MiB. Returns how many were answered.
+/// Sends ranges over all keys from `clients` clients concurrently: sorted, without values, or twice in a
+/// transaction. The store has `keys` values of 1 MiB. Returns the number of successful responses.
 async fn ask_for_everything(keys: usize, clients: usize) -> usize {
     let cluster = lone();
     let member = &cluster.members[0];
@@ -97,14 +98,14 @@ async fn ask_for_everything(keys: usize, clients: usize) -> usize {
     answered
 }
 
-/// Answers that are sorted, without values or of a transaction are held whole: all together they have one
+/// Responses that are sorted, without values, or part of a transaction are built in memory and share a
 /// budget.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_held_whole_have_one_budget() {
     assert!(ask_for_everything(40, 24).await >= 12, "each fits, so they wait for each other");
 }
 
-/// With a limit on memory, those who ask for much wait or are refused, and small calls go on.
+/// With a memory limit, expensive requests wait or are rejected, and small ones succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_keeps_to_its_memory_limit() {
     const LIMIT_MIB: u64 = 256;
@@ -115,7 +116,7 @@ async fn a_member_keeps_to_its_memory_limit() {
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut asking = Vec::new();
     for number in 0..CLIENTS {
-        // A large answer waits until the allocator gives memory back, 10 s at a time.
+        // A large response waits until the allocator returns memory, 10 s at a time.
         let endpoint = member.endpoint().timeout(5 * PATIENCE);
         let client = Client::new(endpoint.connect().await.expect("a ready member can be dialled"));
         let mut kv = client.kv();
@@ -154,7 +155,7 @@ async fn a_member_keeps_to_its_memory_limit() {
     assert!(peak <= LIMIT_MIB, "{peak} MiB");
 }
 
-/// Here no answer with values fits, and every one of them is refused.
+/// No response with values fits, so each is rejected.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes some minutes and, where it fails, many GiB"]
 async fn answers_that_fit_nowhere_are_refused() {
@@ -164,7 +165,7 @@ async fn answers_that_fit_nowhere_are_refused() {
     );
 }
 
-/// Values that were deleted are part of an answer too, and that is made in apply.
+/// Deleted values are part of a response, which is built in apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delete_that_would_return_too_much_is_refused_before_it_happens() {
     let cluster = lone();
@@ -180,7 +181,7 @@ async fn a_delete_that_would_return_too_much_is_refused_before_it_happens() {
     let refused = deleted.expect_err("more than all answers may hold");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(member.get("k0000099").await.is_some(), "nothing was deleted");
-    // The gateway takes 32 MiB.
+    // The gateway's limit is 32 MiB.
     let of_40_mib = r#"{"key":"AA==","range_end":"azAwMDAwNDA=","prev_kv":true}"#;
     let answer = post(member.client_port, "/v3/kv/deleterange", of_40_mib);
     assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("33554432 bytes"), "{answer}");
@@ -190,7 +191,7 @@ async fn a_delete_that_would_return_too_much_is_refused_before_it_happens() {
     assert_eq!((answer.deleted, answer.prev_kvs.len()), (20, 20));
 }
 
-/// A flood of hashes takes few threads, and neither a health check nor a narrow read waits for it.
+/// Concurrent hash requests use few threads, and delay neither health checks nor small reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_hashes_takes_two_threads() {
     let cluster = lone();
@@ -216,7 +217,7 @@ async fn a_flood_of_hashes_takes_two_threads() {
     assert!(most <= idle + 6, "{most} threads, {idle} before");
 }
 
-/// Sixteen connections that put 1.5 MiB each without a pause leave room for a hundred that put little.
+/// Sixteen connections with continuous puts of 1.5 MiB leave capacity for a hundred with small puts.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_puts_leave_room_for_small_ones() {
     const LARGE: usize = 16;
@@ -254,7 +255,7 @@ async fn large_puts_leave_room_for_small_ones() {
             (latencies, refused)
         }));
     }
-    // At least one round of large puts, however slow the machine is.
+    // At least a round of large puts, even on a slow machine.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(5) || done.load(Ordering::Relaxed) < LARGE as u64 {
         assert!(began.elapsed() < PATIENCE, "large puts do not go on");
@@ -278,7 +279,7 @@ async fn large_puts_leave_room_for_small_ones() {
     assert_eq!((refused, small_refused), (0, 0), "large and small puts that were refused");
 }
 
-/// The request of a stream is kept until its client has taken the last chunk.
+/// The request of a stream is retained until its client has read the last chunk.
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_nobody_reads_keep_a_bounded_part_of_their_requests() {
     const STREAMS: usize = 100;

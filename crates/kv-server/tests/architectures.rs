@@ -1,15 +1,15 @@
-//! The same server, built for another architecture: same wire, same files.
+//! Compatibility of builds for different architectures: wire format and files.
 //!
 //! ```text
 //!   other  other  other      a cluster under emulation: put, range, txn, kill -9 of the leader, restart
-//!   ours ─▶ other ─▶ ours    one data directory, moved there and back, after a polite end and after kill -9
-//!   ours   ours   other      one cluster of both; then every member changes its architecture, one at a time
+//!   ours ─▶ other ─▶ ours    a data directory moved there and back, after a clean stop and after kill -9
+//!   ours   ours   other      a mixed cluster; then every member changes its architecture, sequentially
 //! ```
 //!
-//! `KV_SERVER_OTHER` says how to run that build: a line per way, each an emulator with its arguments and the
-//! path of the program, split at spaces. Members take the lines in turn, so that several processors and page
-//! sizes meet in one cluster. `.ci/run aarch64` builds it and sets the variable; without it these tests say
-//! that they were left out.
+//! `KV_SERVER_OTHER` has the commands for the other build: a line per command, with an emulator, its
+//! arguments and the program's path, separated by spaces. Members use the lines round robin, so that a
+//! cluster mixes several processors and page sizes. `.ci/run aarch64` builds it and sets the variable;
+//! without it, these tests report that they are skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -26,12 +26,12 @@ use api::etcdserverpb::{
 use common::{Cluster, Member, PATIENCE, SERVER, get, put};
 
 const OTHER: &str = "KV_SERVER_OTHER";
-/// An emulated processor shares two cores with its peers: a missed heartbeat means less there.
+/// Timeouts for emulated processors, which share two cores with their peers and miss heartbeats more often.
 const SLOW_CLOCK: [&str; 2] = ["--heartbeat-interval=500", "--election-timeout=5000"];
-/// What a leader that died has swallowed fails after the server's own timeout; a patient client tries again.
+/// Client retry delay. A request lost with its leader fails only after the server's longer timeout.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// Ways to run the other build; `None` where there is none.
+/// Returns the commands for the other build; `None` if there is none.
 fn other() -> Option<Vec<Vec<String>>> {
     let Ok(lines) = std::env::var(OTHER) else {
         eprintln!("left out: {OTHER} names no build for another architecture");
@@ -48,7 +48,7 @@ fn ours() -> Vec<String> {
     vec![SERVER.to_owned()]
 }
 
-/// A cluster whose member `n` runs `programs[n]`, on a clock that emulation can keep.
+/// Creates a cluster in which member `n` runs `programs[n]`, with timeouts for emulation.
 fn cluster(programs: &[Vec<String>]) -> Cluster {
     let mut cluster = Cluster::new(programs.len());
     for (member, program) in cluster.members.iter_mut().zip(programs) {
@@ -59,7 +59,7 @@ fn cluster(programs: &[Vec<String>]) -> Cluster {
     cluster
 }
 
-/// Writes until one is acknowledged; returns its revision.
+/// Writes until a put is acknowledged; returns its revision.
 async fn write_patiently(member: &Member, key: &str) -> i64 {
     let began = Instant::now();
     let mut client = member.kv().await;
@@ -72,7 +72,7 @@ async fn write_patiently(member: &Member, key: &str) -> i64 {
     }
 }
 
-/// If `key` is at `version`, put it once more; else read it. Returns whether it was.
+/// Puts `key` if it is at `version`, else reads it. Returns whether it was at `version`.
 async fn put_if_version(member: &Member, key: &str, version: i64) -> bool {
     let compare = Compare {
         key: key.to_owned().into(),
@@ -89,8 +89,8 @@ async fn put_if_version(member: &Member, key: &str, version: i64) -> bool {
     member.kv().await.txn(txn).await.expect("a healthy cluster takes a txn").into_inner().succeeded
 }
 
-/// All there is to remember: many keys, some overwritten, deleted, compacted; some values larger than a page
-/// of any size.
+/// Writes many keys, some of them overwritten, deleted or compacted, and some with values larger than any
+/// page size.
 async fn write_history(member: &Member, name: &str) {
     let mut client = member.kv().await;
     for round in 0..3 {
@@ -112,8 +112,8 @@ async fn write_history(member: &Member, name: &str) {
     client.compact(compaction).await.unwrap();
 }
 
-/// Everything a client can see of a member: its newest revision, the live pairs with all their figures, the
-/// hash of all history.
+/// Returns the state of a member visible to clients: current revision, live pairs with their metadata, and
+/// the hash of the history.
 async fn seen(member: &Member) -> (i64, Vec<api::mvccpb::KeyValue>, (u32, i64)) {
     let all = RangeRequest { key: "\0".into(), range_end: "\0".into(), ..RangeRequest::default() };
     let answer = member.kv().await.range(all).await.unwrap().into_inner();
@@ -121,7 +121,7 @@ async fn seen(member: &Member) -> (i64, Vec<api::mvccpb::KeyValue>, (u32, i64)) 
     (revision, answer.kvs, member.hash_kv(revision).await)
 }
 
-/// How a member ends before its directory moves.
+/// How a member stops before its directory moves.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Polite,

@@ -1,4 +1,5 @@
-//! `kv-server archive` and `restore` as processes: every revision comes back, gaps and damage are named.
+//! `kv-server archive` and `restore` as processes: every revision can be restored, gaps and corruption are
+//! reported.
 
 use crate::common;
 use std::path::{Path, PathBuf};
@@ -33,14 +34,14 @@ pub fn archiver(member: &Member, to: &Path, flags: &[&str]) -> Process {
     start(&[&["archive", &endpoints, &to, "--segment-every=50ms"], flags].concat())
 }
 
-/// A cluster of one member, and where its archive may be made.
+/// Starts a single-member cluster. Also returns a directory and a path for its archive.
 pub fn lone_cluster() -> (Cluster, TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("archive");
     (Cluster::started(1), directory, archive)
 }
 
-/// Puts a file in the place of a directory. Returns where that is.
+/// Replaces a directory by a file. Returns the directory's new path.
 fn displace(directory: &Path) -> PathBuf {
     let away = directory.with_extension("away");
     std::fs::rename(directory, &away).unwrap();
@@ -53,7 +54,8 @@ fn put_back(away: &Path, directory: &Path) {
     std::fs::rename(away, directory).unwrap();
 }
 
-/// Waits until the archive has the revision. Returns up to when it has all, in milliseconds since 1970.
+/// Waits until the archive has the revision. Returns the time up to which it is complete, in milliseconds
+/// since 1970.
 pub async fn wait_for(archive: &Path, revision: i64) -> i64 {
     let began = Instant::now();
     loop {
@@ -86,7 +88,6 @@ fn metrics_port(archiver: &Process) -> u16 {
     address.trim_end_matches("/metrics").parse().unwrap()
 }
 
-/// Puts, deletes and transactions. Returns the newest revision.
 async fn write(kv: &mut KvClient<Channel>, random: &mut SmallRng, changes: usize) -> i64 {
     let mut revision = 0;
     for _ in 0..changes {
@@ -113,7 +114,7 @@ async fn write(kv: &mut KvClient<Channel>, random: &mut SmallRng, changes: usize
     revision
 }
 
-/// The cluster may come back with an older state, and the archiver ends then.
+/// The archiver fails if the cluster returns with an older state.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_received_is_archived_when_the_connection_is_lost() {
     let mut cluster = Cluster::started(1);
@@ -125,7 +126,7 @@ async fn what_was_received_is_archived_when_the_connection_is_lost() {
     archiver.wait_for("archiving");
     member.put("k", "v").await;
     let began = Instant::now();
-    // It may not have been received before the member is killed.
+    // The member may be killed before the archiver has received the put.
     while objects(directory.path(), "log").is_empty() {
         assert!(began.elapsed() < PATIENCE, "{}", archiver.said());
         member.kill();
@@ -149,7 +150,7 @@ async fn every_revision_comes_back_also_when_archiver_and_member_were_killed() {
         }
         let member = &cluster.members[0];
         let mut kv = member.kv().await;
-        // In the last round bases are made one after another.
+        // In the last round, bases are created continuously.
         let flags: &[&str] = if round == 3 { &["--base-every=0s"] } else { &[] };
         let archiver = archiver(member, &archive, flags);
         archiver.wait_for("archiving");
@@ -169,7 +170,7 @@ async fn every_revision_comes_back_also_when_archiver_and_member_were_killed() {
             }
             _ => archiver.kill(),
         }
-        // Without an archiver.
+        // Written without an archiver.
         let revision = write(&mut kv, &mut random, 10).await;
         seen.push((revision, member.hash_kv(revision).await));
     }
@@ -202,7 +203,7 @@ async fn a_time_gives_what_was_received_by_then_and_leases_keep_their_ttl() {
     kv.put(attached("a", 7)).await.unwrap();
     let archiver = archiver(member, &archive, &["--listen-metrics=127.0.0.1:0"]);
     archiver.wait_for("archiving");
-    // One id is granted again after the segment with its first TTL.
+    // An id is granted again after the segment with its first TTL.
     leases.lease_grant(grant(9, 15)).await.unwrap();
     let first = kv.put(attached("b", 9)).await.unwrap().into_inner().header.unwrap().revision;
     wait_for(&archive, first).await;
@@ -265,7 +266,7 @@ async fn after_a_compaction_the_archiver_goes_on_after_the_first_base_that_it_ca
     go_on_after_bases(true).await;
 }
 
-/// `compacts`: the first revisions are gone when the archiver comes back.
+/// Restarts the archiver after bases; if `compacts`, the first revisions are compacted in the meantime.
 async fn go_on_after_bases(compacts: bool) {
     let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
@@ -273,7 +274,7 @@ async fn go_on_after_bases(compacts: bool) {
     let to = format!("--to={}", archive.display());
     let first = start(&["archive", &endpoints, &to, "--segment-every=1h", "--base-every=0s"]);
     first.wait_for("archiving");
-    // The bases of revisions 8 and 9 follow each other.
+    // The bases of revisions 8 and 9 are adjacent.
     let mut last = 0;
     for values in [&["1", "2", "3", "4"][..], &["5", "6", "7"], &["8"]] {
         for value in values {
@@ -314,7 +315,7 @@ async fn gaps_damage_and_other_clusters_are_named() {
     let (status, said) = second.wait_end();
     assert!(!status.success() && said.contains("another archiver writes to"), "{said}");
     first.kill();
-    // What is compacted while there is no archiver is lost.
+    // Revisions compacted while no archiver runs are lost.
     let mut revision = 0;
     for value in ["2", "3", "4"] {
         revision = member.put("a", value).await;
@@ -332,12 +333,12 @@ async fn gaps_damage_and_other_clusters_are_named() {
     let (is_made, said) = restore(&archive, target, &[&format!("--revision={}", before + 1)]);
     let ranges = format!("which has 1 to {before}, {revision} to {after}");
     assert!(!is_made && said.contains(&ranges), "{said}");
-    // The archive belongs to one cluster.
+    // An archive belongs to a single cluster.
     let other = Cluster::started(1);
     let refused = archiver(&other.members[0], &archive, &[]);
     let (status, said) = refused.wait_end();
     assert!(!status.success() && said.contains("and the archive is of cluster"), "{said}");
-    // One byte of each kind of object.
+    // Flip a byte in each kind of object.
     for (object, revision) in
         [(objects(&archive, "log")[0].clone(), before), (objects(&archive, "base")[1].clone(), after)]
     {
@@ -371,7 +372,7 @@ async fn gaps_damage_and_other_clusters_are_named() {
 async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_is() {
     let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
-    // Not there to be read, and there where it is made.
+    // A dangling symlink: reads do not find the file, but it cannot be created.
     std::fs::create_dir(&archive).unwrap();
     let identity = archive.join("archive.json");
     std::os::unix::fs::symlink("nowhere", &identity).unwrap();
@@ -397,7 +398,7 @@ async fn a_place_that_fails_is_tried_again_and_metrics_say_how_far_the_cluster_i
     archiver.kill();
 }
 
-/// No segment has users: what they are is in a base only.
+/// Segments do not contain users; only bases do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_users_is_due_until_a_base_has_it_also_after_a_restart() {
     let (cluster, _directory, archive) = lone_cluster();
@@ -439,7 +440,7 @@ async fn segments_that_were_removed_are_a_gap() {
     archiver.kill();
 }
 
-/// A URL of the member at which no TTL of a lease is answered.
+/// Returns a URL of a proxy to the member that does not return TTLs of leases.
 async fn without_ttls(member: &Member) -> String {
     let url = format!("http://127.0.0.1:{}", member.client_port);
     let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
@@ -472,7 +473,7 @@ async fn ttls_that_are_not_answered_keep_nothing_back_and_are_due_until_a_base_h
     let last = client.kv().put(attached).await.unwrap().into_inner().header.unwrap().revision;
     let began = Instant::now();
     wait_for(&archive, last).await;
-    // A question for a TTL takes 10 s.
+    // A TTL query takes 10 s.
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     first.wait_for("no base: ");
     first.terminate();
@@ -482,7 +483,7 @@ async fn ttls_that_are_not_answered_keep_nothing_back_and_are_due_until_a_base_h
     let second = archiver(member, &archive, &[]);
     second.wait_for(&format!("base at revision {last}"));
     second.kill();
-    // The base of before does as well for a revision that is named.
+    // The previous base also serves for an explicit revision.
     for flags in [vec![], vec![format!("--revision={last}")]] {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let (is_made, said) = restore(&archive, &Cluster::new(1).members[0], &flags);
@@ -490,7 +491,7 @@ async fn ttls_that_are_not_answered_keep_nothing_back_and_are_due_until_a_base_h
     }
 }
 
-/// A bucket that has no objects, and takes no part to the end. `seen`: the calls for parts.
+/// Serves a bucket without objects that never completes a part. `seen` receives the calls for parts.
 async fn answer_slowly(request: Request, seen: mpsc::UnboundedSender<String>) -> Response<String> {
     let (method, query) = (request.method().to_string(), request.uri().query().unwrap_or_default());
     let (status, answer) = match method.as_str() {

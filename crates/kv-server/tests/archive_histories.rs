@@ -1,4 +1,5 @@
-//! Archives, restores and live imports of a source that went back in time: two histories are never joined.
+//! Archives, restores and live imports of a source that was restored to an earlier revision: different
+//! histories are never joined.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use api::etcdserverpb::{CompactionRequest, SnapshotRequest, StatusRequest};
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 
-/// The restore leads back to this revision.
+/// Revision to which the source is restored.
 const BACK: i64 = 6;
-/// The last revision of the history that is given up.
+/// Last revision of the abandoned history.
 const LOST: i64 = 12;
-/// The last revision of the one that follows.
+/// Last revision of the history after the restore.
 const LAST: i64 = 20;
 const NEWEST: &str = "--time=9999-01-01T00:00:00Z";
 
@@ -29,7 +30,6 @@ async fn compact(member: &Member, revision: i64) {
     member.kv().await.compact(request).await.unwrap();
 }
 
-/// A member whose archive ends at [`LOST`].
 async fn archived(archive: &Path) -> Cluster {
     let cluster = Cluster::started(1);
     let member = &cluster.members[0];
@@ -44,19 +44,19 @@ async fn archived(archive: &Path) -> Cluster {
     cluster
 }
 
-/// The ids of the history, the newest first.
+/// Returns the ids of the histories, latest first.
 async fn history(member: &Member) -> String {
     let status = member.client().await.maintenance().status(StatusRequest {}).await.unwrap();
     status.metadata().get("kv-history").unwrap().to_str().unwrap().to_owned()
 }
 
-/// Makes the archive one of an older version, which knew no ids of histories.
+/// Converts the archive to the format of an older version, without history ids.
 async fn forget_id(archive: &Path, member: &Member) {
     let id = &*history(member).await;
     for path in [objects(archive, "base"), objects(archive, "log")].concat() {
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 32);
-        // Names in a base stay in order.
+        // Names in a base must remain sorted.
         for (known, unknown) in [(id, "0".repeat(id.len())), ("kvServerHistory", "kvServerHistorx".into())] {
             while let Some(at) = bytes.windows(known.len()).position(|window| window == known.as_bytes()) {
                 bytes[at..at + known.len()].copy_from_slice(unknown.as_bytes());
@@ -67,7 +67,7 @@ async fn forget_id(archive: &Path, member: &Member) {
     }
 }
 
-/// Restores a member to [`BACK`], with the name, URLs and token that it had.
+/// Restores a member to [`BACK`], with its previous name, URLs and token.
 fn go_back(archive: &Path, member: &mut Member) {
     member.kill();
     member.data_dir.set_extension("restored");
@@ -77,8 +77,8 @@ fn go_back(archive: &Path, member: &mut Member) {
     member.wait_ready();
 }
 
-/// What the archive has of a revision, in a member that is started. It begins with the newest base, also one
-/// of that revision.
+/// Returns the value of a key at a revision of the archive, from a restored member. The restore starts with
+/// the latest base up to the revision.
 async fn value_at(archive: &Path, revision: i64, key: &str) -> Result<Option<String>, String> {
     let mut restored = Cluster::new(1);
     let member = &mut restored.members[0];
@@ -223,11 +223,11 @@ async fn a_restore_refuses_objects_of_two_histories() {
         let said = value_at(&mixed, revision, "old-7").await.expect_err(name);
         assert!(said.contains("another history"), "{name}: {said}");
     }
-    // All of one history, and a base that has nothing before its revision.
+    // A complete history, and a base without an earlier segment.
     copy_objects(&base(&compacted, LAST), &new.join("base"));
     let found = value_at(&new, LAST, &format!("new-{LAST}")).await.unwrap();
     assert_eq!(found.as_deref(), Some("1"));
-    // Bases as they were named at first.
+    // Bases with the names of the first version.
     for path in objects(&new, "base") {
         let name = path.to_str().unwrap().replace("-taken", "");
         std::fs::rename(&path, name).unwrap();
@@ -240,7 +240,7 @@ async fn a_restore_refuses_objects_of_two_histories() {
 async fn a_time_gives_no_later_state_when_the_snapshot_of_a_base_has_waited() {
     let (cluster, _directory, archive) = lone_cluster();
     let member = &cluster.members[0];
-    // More than connections buffer.
+    // More than the connections buffer.
     for key in ["a", "b", "c", "d"] {
         member.kv().await.put(put(key, &"x".repeat(1 << 20))).await.unwrap();
     }
@@ -259,7 +259,7 @@ async fn a_time_gives_no_later_state_when_the_snapshot_of_a_base_has_waited() {
         assert!(began.elapsed() < crate::common::PATIENCE, "{}", archiver.said());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The snapshot of the base is asked for, and waits.
+    // The base's snapshot is requested, and waits.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -290,7 +290,7 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     let member = &mut cluster.members[0];
     let (is_made, said) = import(member);
     assert!(is_made && said.contains(&format!("revision {LOST}")), "{said}");
-    // Where nothing can be done, what is finished stays so.
+    // Failed imports leave a finished one unchanged.
     let other = Cluster::started(1);
     for (port, flags, wanted) in [
         (1, &["--timeout=1"][..], "What was imported before is as it was"),
@@ -305,7 +305,7 @@ async fn a_live_import_does_not_go_on_over_another_history() {
         assert!(!is_made && said.contains(wanted), "{said}");
         assert!(finished.exists(), "{said}");
     }
-    // The source goes on, and no longer has what follows the copy.
+    // The source continues, and compacts the entries that follow the copy.
     let of_source = history(member).await;
     for at in LOST + 1..LOST + 4 {
         assert_eq!(member.put("more", "1").await, at);
@@ -319,14 +319,14 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     let (is_made, said) = import(member);
     assert!(!is_made && said.contains("another history"), "{said}");
     assert!(said.contains(&again) && finished.exists(), "{said}");
-    // What it writes is not of the source's history.
+    // Writes of the copy belong to a new history.
     let member = &mut target.members[0];
     member.launch();
     member.wait_ready();
     assert!(history(member).await.ends_with(&format!(",{of_source}@{LOST}")));
 }
 
-/// So many equal puts that nothing else is compared.
+/// Fills the history with enough identical puts that any comparison of entries finds them equal.
 async fn tick(member: &Member) -> i64 {
     let puts = (0..1_200).map(|_| async { member.kv().await.put(put("tick", "")).await.unwrap() });
     let answers: Vec<_> = futures_util::stream::iter(puts).buffer_unordered(64).collect().await;
@@ -355,13 +355,13 @@ async fn histories_that_agree_wherever_they_are_compared_are_told_apart_by_their
     let (status, said) = archiver(member, &old, &[]).wait_end();
     let wanted = format!("up to revision {ticked}. It was restored");
     assert!(!status.success() && said.contains(&wanted), "{said}");
-    // Segments of the new history after those of the old one.
+    // Segments of the new history after segments of the old history.
     let later: Vec<PathBuf> =
         objects(&new, "log").into_iter().filter(|path| !segments.contains(path)).collect();
     copy_objects(&later, &old.join("log"));
     let said = value_at(&old, last, "old-7").await.unwrap_err();
     assert!(said.contains("another history"), "{said}");
-    // A restore to the end of an archive loses nothing, and goes on in the same place.
+    // A restore to the end of an archive loses no revision, and the archive continues there.
     of_new.kill();
     member.kill();
     member.data_dir.set_extension("again");

@@ -1,5 +1,4 @@
-//! Members that are restored one after the other, while the archive goes on: they begin with one state, or do
-//! not begin.
+//! Restores of several members while the archive grows: they start with the same state, or refuse to start.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,8 +20,8 @@ async fn users(member: &Member) -> Vec<String> {
     auth.user_list(AuthUserListRequest {}).await.unwrap().into_inner().users
 }
 
-/// Compacts a source that is at this revision and adds a user, which makes no revision. Returns when the
-/// archive has a base of both.
+/// Compacts a source at this revision and adds a user, which does not create a revision. Returns once the
+/// archive has a base with both.
 async fn change_without_revision(source: &Member, archiver: &Process, revision: i64, user: &str) {
     let compaction = CompactionRequest { revision: revision - 1, physical: true };
     source.kv().await.compact(compaction).await.unwrap();
@@ -48,7 +47,7 @@ async fn members_are_equal_whatever_is_archived_between_their_restores() {
         let first = if by_time { time } else { format!("--revision={last}") };
         let said = restored(&archive, &new.members[0], &[&first]);
         change_without_revision(source, &archiver, last, user).await;
-        // What the first one printed.
+        // The flags printed by the first restore.
         let printed = said.lines().find_map(|line| line.strip_prefix("restore the other members with "));
         assert_eq!(printed.is_some(), by_time, "{said}");
         let flags: Vec<&str> = printed.map_or_else(|| vec![first.as_str()], |line| line.split(' ').collect());
@@ -62,7 +61,7 @@ async fn members_are_equal_whatever_is_archived_between_their_restores() {
         }
         let revision = new.members[0].put("b", "1").await;
         new.assert_equal(revision).await;
-        // Newer ones are there without a target.
+        // Without a target, the latest users are restored.
         let mut lone = Cluster::new(1);
         restored(&archive, &lone.members[0], &[]);
         lone.start();
@@ -98,7 +97,7 @@ async fn members_that_were_restored_to_unlike_states_do_not_begin_together() {
             member.running().wait_for(UNLIKE);
             assert!(!member.running().said().contains("elected leader"), "{name}");
         }
-        // Two of three have one state, and the third one takes it.
+        // Two of three members have the same state, and the third receives it.
         new.members[2].launch();
         new.members.iter().for_each(Member::wait_ready);
         let old = RangeRequest { key: "a".into(), revision: last - 1, ..RangeRequest::default() };

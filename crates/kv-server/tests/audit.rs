@@ -1,4 +1,4 @@
-//! The audit log of a real process: what has a line, what a line says, and what it never says.
+//! The audit log of a real process: which requests are logged, their fields, and omitted data.
 
 use crate::common::{Cluster, Member, get, metric, put};
 use api::Method;
@@ -16,7 +16,7 @@ use tonic::{Request, Status};
 
 const PASSWORD: &str = "pa55w0rd";
 
-/// Requests of a method that takes one, as a stream of them.
+/// Sends requests of a unary method as a stream.
 struct Alarms;
 
 impl Codec for Alarms {
@@ -63,7 +63,8 @@ fn started(flags: &[&str]) -> Cluster {
     Cluster::started_with(1, &[&["--bcrypt-cost=4"], flags].concat())
 }
 
-/// `alice` has READWRITE of the key `k`, and `root` is root. Returns their tokens.
+/// Enables auth for `root` and for `alice`, who has READWRITE permission for the key `k`. Returns their
+/// tokens.
 async fn enable_auth(client: &Client) -> [String; 2] {
     let mut client = client.auth();
     for name in ["root", "alice"] {
@@ -87,7 +88,7 @@ async fn enable_auth(client: &Client) -> [String; 2] {
     tokens.try_into().unwrap()
 }
 
-/// A transaction that names a key that `alice` may not delete after 1,000 fields of ranges of her own.
+/// Returns a transaction with 1,000 permitted ranges, followed by a delete that `alice` is not permitted.
 fn hidden() -> TxnRequest {
     let op = |request| RequestOp { request: Some(request) };
     let delete = DeleteRangeRequest { key: "x".into(), range_end: "y".into(), ..Default::default() };
@@ -100,7 +101,7 @@ fn hidden() -> TxnRequest {
     TxnRequest { success, ..Default::default() }
 }
 
-/// Calls that are allowed and calls that are refused, on every way into the member.
+/// Sends permitted and denied calls through every interface of the member.
 async fn use_it(client: &Client, alice: &str) {
     let mut kv = client.kv();
     kv.put(by(alice, put("k", "v4lue"))).await.unwrap();
@@ -124,7 +125,7 @@ async fn use_it(client: &Client, alice: &str) {
     assert!(observed.into_inner().message().await.unwrap().is_none());
 }
 
-/// The lines after the start of a member that has ended, without what differs from run to run.
+/// Parses the lines of an audit log, and removes the fields that differ between runs.
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .map(|line| {
@@ -153,7 +154,6 @@ fn refused(method: &str, user: Option<&str>, (code, text): (&str, &str), mut res
     line(method, user, rest)
 }
 
-/// What `use_it` has refused.
 fn refusals() -> Vec<Value> {
     let (alice, denied) = (Some("alice"), ("PermissionDenied", "permission denied"));
     let no_name = ("InvalidArgument", "user name is empty");
@@ -220,7 +220,7 @@ async fn changes_have_a_line_by_choice_and_no_line_has_a_secret() {
     assert_eq!(all[3], line("/etcdserverpb.Auth/RoleGrantPermission", None, granted));
     let written = serde_json::json!({ "keys": [{ "access": "write", "key": "aw==" }], "revision": 2 });
     assert_eq!(all[9], line("/etcdserverpb.KV/Put", Some("alice"), written));
-    // A read that is allowed is no change.
+    // A permitted read is not a change.
     assert_eq!(all[10..], refusals());
     for secret in [PASSWORD, "v4lue", "wr0ng", "garbage", &tokens[0], &tokens[1]] {
         assert!(!text.contains(secret), "{secret}");
@@ -256,7 +256,7 @@ async fn requests_have_a_line_by_choice() {
     assert!(refusals().iter().all(|refusal| all.contains(refusal)), "{text}");
 }
 
-/// The lines of a member that ends now.
+/// Stops the member and returns its lines.
 fn lines_at_the_end(member: &mut Member, path: &std::path::Path) -> Vec<Value> {
     let process = member.process.take().unwrap();
     process.terminate();
@@ -279,13 +279,13 @@ async fn messages_after_the_first_and_long_ones_hide_nothing() {
     let alarm = http::uri::PathAndQuery::from_static(Method::MaintenanceAlarm.path());
     client.client_streaming(requests, alarm, Alarms).await.unwrap();
     drop(client);
-    // Of a request that is long, what it names is kept in its place.
+    // Of a long request, the key is logged up to a limit.
     let name = vec![b'n'; 100 << 10];
     let request = LockRequest { name: name.clone().into(), lease: 0 };
     member.client().await.lock().lock(request).await.unwrap();
     let all = lines_at_the_end(member, &path);
     let [line, long] = &all[..] else { panic!("{all:?}") };
-    let start = "bm5u".repeat(85) + "bg=="; // 256 bytes of it.
+    let start = "bm5u".repeat(85) + "bg=="; // 256 bytes.
     assert_eq!((&long["keys"][0]["key"], &long["truncated"]), (&start.into(), &true.into()), "{long}");
     assert_eq!((&line["member"], &line["result"]), (&"ab".into(), &"OK".into()), "{line}");
 }
@@ -324,7 +324,7 @@ async fn a_full_device_stops_no_request_and_losses_are_counted() {
     for n in 0..20 {
         member.put(&format!("k{n}"), "1").await;
     }
-    // The thread writes the lines that wait. It says once that it cannot.
+    // The thread writes the queued lines. It logs the failure once.
     member.running().wait_for("the audit log cannot be written");
     assert_eq!(member.get("k0").await.as_deref(), Some("1"));
     let lost = metric(member, "kv_server_audit_log_lost_lines_total");

@@ -1,4 +1,4 @@
-//! Three members as processes: any of them serves, one of them may die, all of them may die.
+//! Three members as processes: any member serves, a single member or all of them may crash.
 
 use crate::common;
 use std::time::{Duration, Instant};
@@ -76,10 +76,10 @@ async fn a_wiped_member_gives_no_vote_to_a_member_that_lacks_what_it_acknowledge
     cluster.members[wiped].kill();
     std::fs::remove_dir_all(&cluster.members[wiped].data_dir).unwrap();
     cluster.members[wiped].launch();
-    // No other member is up while it asks whether it is known.
+    // No other member is up when it queries the cluster for its membership.
     cluster.members[wiped].running().wait_for("has taken no part yet");
     cluster.members[lagging].launch();
-    // Longer than an election takes, three times over. There is no event that says that none takes place.
+    // Three times the duration of an election. The absence of an election has no event to wait for.
     tokio::time::sleep(Duration::from_secs(6)).await;
     for at in [wiped, lagging] {
         assert!(!cluster.members[at].running().said().contains("ready to serve"), "they elected a leader");
@@ -123,8 +123,8 @@ async fn a_member_with_an_empty_disk_does_not_come_back_as_itself() {
     assert!(said.contains("has already been bootstrapped"), "{said}");
 }
 
-/// Heartbeats come ten times in a second, and sled's seven threads look for work once each. Everything else that
-/// is done at intervals is seldom.
+/// Heartbeats wake a member ten times per second, and sled's seven threads once each. Other periodic work is
+/// rare.
 #[test]
 fn a_member_without_clients_is_seldom_woken() {
     const LONGEST: Duration = Duration::from_secs(10);
@@ -134,7 +134,7 @@ fn a_member_without_clients_is_seldom_woken() {
         let of = |member: &common::Member| woken(member.running().pid());
         cluster.members.iter().map(of).collect()
     };
-    // The first seconds are those of an election and of links that are tried.
+    // The first seconds include an election and connection attempts.
     let deadline = Instant::now() + PATIENCE;
     loop {
         let before = wake_ups();
@@ -147,7 +147,7 @@ fn a_member_without_clients_is_seldom_woken() {
     }
 }
 
-/// How often a process has waited for something, all threads together.
+/// Returns the number of voluntary context switches of all threads of a process.
 fn woken(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |thread: std::fs::DirEntry| {

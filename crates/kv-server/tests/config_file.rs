@@ -1,4 +1,4 @@
-//! A member that is configured by a file.
+//! Configuration by a file.
 
 use std::process::Command;
 
@@ -38,7 +38,7 @@ fn a_member_follows_its_file_and_nothing_else() {
     assert!(!said.contains("from-flag"), "{said}");
 }
 
-/// Variables that would be refused, and a file that is named twice, do not matter then.
+/// With a file, invalid variables and a repeated flag are ignored.
 #[test]
 fn variables_do_not_matter_where_a_file_is_named() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Members with different state are found by their hashes, as in etcd, and by digests that are always
-//! compared.
+//! Corrupt members are detected by hashes, like in etcd, and by continuously compared digests.
 
 use crate::common;
 use std::fs;
@@ -18,10 +17,10 @@ use testkit::Process;
 use tonic::Code;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a member that compares says of another one that gives no hash.
+/// Log message for a peer that does not return a hash.
 const NO_HASH: &str = "cannot fetch hash from remote peer";
 
-/// The file of a snapshot of a lone member with these pairs.
+/// Writes a snapshot of a single member with these pairs to a file.
 async fn snapshot_of(pairs: &[(&str, &str)], path: PathBuf) -> PathBuf {
     let lone = Cluster::started(1);
     for (key, value) in pairs {
@@ -39,7 +38,7 @@ async fn snapshot_of(pairs: &[(&str, &str)], path: PathBuf) -> PathBuf {
 
 const RIGHT: [(&str, &str); 3] = [("a", "same"), ("b", "1"), ("c", "same")];
 
-/// Three members that are not running. The state of the last one has this pair in place of the second one.
+/// Creates three stopped members. In the state of the last member, this pair replaces the second.
 async fn unlike(pair: (&str, &str), flags: &[&str]) -> Cluster {
     let files = tempfile::tempdir().unwrap();
     let right = snapshot_of(&RIGHT, files.path().join("right")).await;
@@ -49,13 +48,13 @@ async fn unlike(pair: (&str, &str), flags: &[&str]) -> Cluster {
         import(member, if at == 2 { &wrong } else { &right });
         forget_digest(&member.data_dir);
         member.extra = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        // One that starts when the others have elected a leader takes the leader's state.
+        // A member that starts after the election receives the leader's state.
         member.extra.push("--election-timeout=5000".to_owned());
     }
     cluster
 }
 
-/// Members that know what they were imported with would not begin together.
+/// Removes the digest of the import, since members with different imports do not start together.
 fn forget_digest(data_dir: &Path) {
     let path = data_dir.join("identity.json");
     let mut identity: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -69,8 +68,7 @@ fn import(member: &Member, file: &Path) {
     assert!(is_made, "{said}");
 }
 
-/// Two of three acknowledge writes; one of them loses its disk and is imported again, from a file of other
-/// content.
+/// A member of two that acknowledged writes loses its disk, and is imported again from a different file.
 #[tokio::test]
 async fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state() {
     let files = tempfile::tempdir().unwrap();
@@ -92,14 +90,14 @@ async fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state()
     assert_eq!(cluster.members[1].get("acknowledged4").await.as_deref(), Some("1"));
     assert_eq!(cluster.members[1].get("a").await, None, "the file's state is given up");
     cluster.assert_equal(revision).await;
-    // A restart does not bring it back.
+    // A restart does not revert to the import.
     cluster.members[1].kill();
     cluster.members[1].launch();
     cluster.members[1].wait_ready();
     cluster.assert_equal(revision).await;
 }
 
-/// The flags of the import name the members that the cluster began with.
+/// The flags of the import list the cluster's initial members.
 #[tokio::test]
 async fn a_member_that_is_imported_again_after_others_were_added_takes_the_present_list() {
     let files = tempfile::tempdir().unwrap();
@@ -120,7 +118,7 @@ async fn a_member_that_is_imported_again_after_others_were_added_takes_the_prese
     cluster.assert_equal(revision).await;
 }
 
-/// The CORRUPT alarms, once there are any.
+/// Waits for CORRUPT alarms and returns them.
 async fn alarms(cluster: &Cluster) -> Vec<AlarmMember> {
     let deadline = Instant::now() + PATIENCE;
     let mut client = cluster.members[0].client().await.maintenance();
@@ -151,7 +149,7 @@ async fn the_leader_finds_a_member_with_another_value() {
     assert_eq!(cluster.members[1].get("a").await.as_deref(), Some("v"), "reads go on as well");
 }
 
-/// Writes through a member, as soon as it can.
+/// Retries a put through a member until it succeeds.
 async fn write_on(member: &Member, key: &str) {
     let deadline = Instant::now() + PATIENCE;
     while let Err(status) = member.kv().await.put(put(key, "v")).await {
@@ -179,7 +177,7 @@ async fn the_others_compare_compactions_without_a_member_that_is_named() {
     let named = follower(&cluster).await;
     call_corrupt(&cluster, named).await;
     let leader = &cluster.members[cluster.leader().await];
-    // Such an alarm stops all writes until the level of commands is raised.
+    // Before the command level is raised, a CORRUPT alarm blocks all writes.
     write_on(leader, "a").await;
     let revision = leader.put("a", "1").await;
     leader.kv().await.compact(CompactionRequest { revision, physical: true }).await.unwrap();
@@ -200,7 +198,7 @@ async fn a_member_with_another_value_does_not_start() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("found data inconsistency with peers"), "{said}");
     assert!(said.contains("found different hash values from remote peer"), "{said}");
-    // A member with the same value does.
+    // A member with the same value starts.
     cluster.members[1].kill();
     cluster.members[1].launch();
     cluster.members[1].wait_ready();
@@ -211,15 +209,15 @@ async fn a_member_with_another_value_does_not_start() {
 async fn a_whole_cluster_that_compares_at_its_start_does_not_wait_for_itself() {
     let mut cluster = unlike(RIGHT[1], &["--feature-gates=InitialCorruptCheck=true"]).await;
     cluster.start();
-    // The first of them finds no other one that serves: it leaves each out after a probe, and does not wait
-    // for hashes.
+    // The first members find no serving peer: each peer is skipped after a probe, without waiting for its
+    // hash.
     let said: Vec<String> = cluster.members.iter().map(|member| member.running().said()).collect();
     let left_out: Vec<&str> =
         said.iter().flat_map(|said| said.lines()).filter(|line| line.contains(NO_HASH)).collect();
     let are_probed = left_out.iter().all(|line| line.contains("it does not serve members"));
     assert!(!left_out.is_empty() && are_probed, "{left_out:#?}");
     assert!(said.iter().all(|said| said.contains("initial corruption checking passed")), "{said:?}");
-    // The others serve now, so the next one is compared.
+    // The other members serve by now, so that this member is compared.
     cluster.members[2].kill();
     cluster.members[2].launch();
     cluster.members[2].wait_ready();
@@ -227,23 +225,23 @@ async fn a_whole_cluster_that_compares_at_its_start_does_not_wait_for_itself() {
     assert!(!said.contains(NO_HASH), "{said}");
 }
 
-/// A learner that never starts does not count in the majority.
+/// A learner that never starts does not count for the majority.
 #[tokio::test]
 async fn a_member_that_changes_something_else_serves_nothing_and_the_others_write_on() {
     let mut cluster = unlike(("x", "1"), &[]).await;
     cluster.start();
     let deadline = Instant::now() + PATIENCE;
-    // One that never says what it knows would keep the cluster at the effects of etcd's alarm.
+    // The learner would prevent the raise of the command level, and with it this version's alarm handling.
     while !http(cluster.members[0].client_port, "GET /metrics").contains("kv_server_command_level 2") {
         assert!(Instant::now() < deadline, "the members are of one version");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let peer_ur_ls = vec!["http://127.0.0.1:1".to_owned()];
     common::add(&cluster.members[0], MemberAddRequest { peer_ur_ls, is_learner: true }).await;
-    // Entries are compared from the first one after the start on.
+    // Comparison starts with the first entry after the start.
     let corrupt = &cluster.members[2];
     loop {
-        // The key exists on two members and is new on the third one.
+        // The key exists on two members and is new on the third.
         let put = cluster.members[0].kv().await.put(put("b", "v")).await;
         let status = corrupt.kv().await.range(get("a")).await.err();
         if let (Ok(_), Some(status)) = (&put, &status)
@@ -262,8 +260,8 @@ async fn a_member_that_changes_something_else_serves_nothing_and_the_others_writ
         assert!(http(cluster.members[0].client_port, probe).starts_with("HTTP/1.1 200"), "{probe}");
         assert!(http(corrupt.client_port, probe).starts_with("HTTP/1.1 503"), "{probe}");
     }
-    // Its log counts: with one of the others away, writes need it. Its state does not count in comparisons,
-    // of which each change gives a new one every 5 s.
+    // The member's log still counts: without another member, writes need it. Its state is excluded from
+    // comparisons, which each write triggers every 5 s.
     let corrupt = corrupt.id().await;
     cluster.members[1].kill();
     let began = Instant::now();
@@ -275,7 +273,7 @@ async fn a_member_that_changes_something_else_serves_nothing_and_the_others_writ
     assert_eq!(members, [corrupt]);
     cluster.members[1].launch();
     cluster.members[1].wait_ready();
-    // A restart does not end it.
+    // The fence persists across a restart.
     cluster.members[2].kill();
     cluster.members[2].launch();
     cluster.members[2].wait_ready();
@@ -283,13 +281,13 @@ async fn a_member_that_changes_something_else_serves_nothing_and_the_others_writ
     assert_eq!(status.code(), Code::DataLoss);
 }
 
-/// Flips a bit of the last byte of each copy of `pattern` in the memory of a process. Returns how many there
-/// were.
+/// Flips a bit of the last byte of each copy of `pattern` in the memory of a process. Returns the number of
+/// copies.
 fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
     const PIECE: usize = 64 << 10;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let memory = fs::File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).unwrap();
-    // Pieces overlap, so that a copy on a border is found.
+    // Pieces overlap, so that copies across their boundaries are found.
     let (mut piece, zeros) = (vec![0; PIECE + pattern.len()], vec![0; PIECE + pattern.len()]);
     let mut flipped = 0;
     for line in maps.lines().filter(|line| line.contains(" rw")) {
@@ -297,7 +295,7 @@ fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
         let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).unwrap());
         for at in (start..end).step_by(PIECE) {
             let bytes = &mut piece[..(end - at).min(PIECE + pattern.len())];
-            // Memory may be given back in between. Most of what is reserved was never used.
+            // Pages may be unmapped concurrently. Most of the reserved memory was never used.
             if memory.read_exact_at(bytes, at as u64).is_err() || *bytes == zeros[..bytes.len()] {
                 continue;
             }
@@ -313,7 +311,7 @@ fn flip_in_memory(pid: u32, pattern: &[u8]) -> usize {
     flipped
 }
 
-/// Raises an alarm CORRUPT that names a member, also if its state is right.
+/// Raises an alarm CORRUPT for a member, regardless of its state.
 async fn call_corrupt(cluster: &Cluster, at: usize) {
     let (action, alarm) = (AlarmAction::Activate as i32, AlarmType::Corrupt as i32);
     let request = AlarmRequest { action, member_id: cluster.members[at].id().await, alarm };
@@ -337,7 +335,7 @@ fn ends(run: Process, wanted: (i32, &str)) {
     assert!(status.code() == Some(wanted.0) && said.contains(wanted.1), "{status} {said}");
 }
 
-/// Nothing else is written meanwhile. One of two client URLs of each member leads nowhere.
+/// There are no other writes. Of the two client URLs of each member, the second is unreachable.
 #[tokio::test]
 async fn a_corrupt_leader_hands_over_and_is_reseeded_while_no_client_writes() {
     let mut cluster = Cluster::new(3);
@@ -365,7 +363,7 @@ async fn a_corrupt_leader_hands_over_and_is_reseeded_while_no_client_writes() {
     cluster.assert_equal(0).await;
 }
 
-/// As long as the alarm names it, it serves nothing and compares nothing.
+/// A member serves no keys and compares no state while an alarm names it.
 #[tokio::test]
 async fn a_fenced_leader_hands_over_also_when_its_state_was_replaced() {
     let cluster = Cluster::started(3);
@@ -396,7 +394,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     cluster.members[0].put("flipped", &value).await;
     let at = follower(&cluster).await;
     assert_eq!(cluster.members[at].get("flipped").await.as_deref(), Some(value.as_str()));
-    // The state is recounted from its start again and again, also while writes come all the time.
+    // Recount passes repeat, even under continuous writes.
     let (leader, writing) = (cluster.leader().await, &cluster.members[(at + 1) % 3]);
     let passes = || common::metric(&cluster.members[leader], "kv_server_recount_passes_total");
     let (before, deadline) = (passes(), Instant::now() + PATIENCE);
@@ -418,7 +416,8 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     let members: Vec<u64> = alarms(&cluster).await.iter().map(|alarm| alarm.member_id).collect();
     assert_eq!(members, [cluster.members[at].id().await], "no other member differs");
 
-    // Not while one of the others is away: the cluster would stand on two members, one of them busy.
+    // A reseed is rejected while another member is down: only two members would remain, with a busy member
+    // among them.
     let away = (0..3).find(|other| *other != at && *other != 0).unwrap();
     let name = cluster.members[at].name.clone();
     ends(reseed(&cluster, "absent"), (1, "absent is not a member of the cluster"));
@@ -428,7 +427,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     cluster.members[away].wait_ready();
     ends(reseed(&cluster, &cluster.members[away].name), (0, "there is nothing to do"));
 
-    // The command and the member are killed on the way.
+    // Kill both the command and the member during the reseed.
     write_on(&cluster.members[away], "meanwhile").await;
     let run = reseed(&cluster, &name);
     run.wait_for("waiting for");
@@ -441,7 +440,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     assert_eq!(cluster.members[at].get("flipped").await.as_deref(), Some(value.as_str()));
     let deadline = Instant::now() + PATIENCE;
     let revision = loop {
-        // Two members have just started: leadership may move.
+        // Leadership may move, since two members have just started.
         match cluster.members[0].kv().await.put(put("after", "1")).await {
             Ok(answer) => break answer.into_inner().header.unwrap().revision,
             Err(status) => assert!(Instant::now() < deadline, "{status}"),

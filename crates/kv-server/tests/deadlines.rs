@@ -1,6 +1,6 @@
-//! Deadlines of clients: the server ends the call itself, and does not do later what no client waits for.
+//! Client deadlines: the server terminates the call, and does no further work for it.
 //!
-//! The calls are made on h2 directly, since tonic's client ends a call with a deadline by itself.
+//! The tests use h2 directly, since tonic's client enforces deadlines itself.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use h2::client::SendRequest;
 use prost::Message;
 use tokio::time::timeout;
 
-/// The program under test, if it is not the one built with this test: an older one is measured so.
+/// Starts the binary under test, by default that of this build. An older one is measured for comparison.
 fn started(size: usize) -> Cluster {
     let mut cluster = Cluster::new(size);
     if let Ok(program) = std::env::var("KV_SERVER_UNDER_TEST") {
@@ -22,7 +22,6 @@ fn started(size: usize) -> Cluster {
     cluster
 }
 
-/// A connection to a member.
 async fn connected(member: &Member) -> SendRequest<Bytes> {
     let socket = tokio::net::TcpStream::connect(("127.0.0.1", member.client_port));
     let socket = socket.await.expect("a ready member can be dialled");
@@ -31,12 +30,12 @@ async fn connected(member: &Member) -> SendRequest<Bytes> {
     client
 }
 
-/// Code and text of the status that a call ends with.
+/// Sends a call on a new connection. Returns code and text of its status.
 async fn status(member: &Member, path: &str, grpc_timeout: &str, message: &impl Message) -> (String, String) {
     status_on(&connected(member).await, path, grpc_timeout, message).await
 }
 
-/// The same, of a call on this connection.
+/// Sends a call on this connection. Returns code and text of its status.
 async fn status_on(
     client: &SendRequest<Bytes>,
     path: &str,
@@ -73,7 +72,7 @@ fn exceeded() -> (String, String) {
     ("4".to_owned(), "context deadline exceeded".to_owned())
 }
 
-/// Waits until the series of `Put` that `series` names, with `label`, is `wanted`.
+/// Waits until the series of `Put` named `series`, with `label`, is `wanted`.
 async fn puts_counted(member: &Member, series: &str, label: &str, wanted: u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -101,7 +100,7 @@ async fn every_kind_of_call_ends_at_its_deadline() {
     let began = Instant::now();
     let watch =
         WatchRequest { request_union: Some(RequestUnion::CreateRequest(WatchCreateRequest::default())) };
-    // Without its deadline, each of them goes on until the others are resumed, or longer.
+    // Without a deadline, these calls last until the other members are resumed, or longer.
     let calls = [
         ("a put", status(member, "/etcdserverpb.KV/Put", "300m", &put("b", "2")).await),
         ("a linearizable range", status(member, "/etcdserverpb.KV/Range", "300m", &range).await),
@@ -122,7 +121,7 @@ async fn every_kind_of_call_ends_at_its_deadline() {
     assert_eq!(malformed.0, "13", "{}", malformed.1);
 }
 
-/// A client sends the rest of its time with each call. Only the first call contains the field's name.
+/// A client sends the remaining time with each call. HPACK: only the first call contains the header's name.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_of_a_connection_has_its_own_deadline() {
     let cluster = started(3);
@@ -163,7 +162,7 @@ async fn a_put_whose_deadline_passed_unproposed_is_never_applied() {
     for member in &cluster.members {
         ids.push(member.id().await);
     }
-    // The others sleep, the leader among them: what this one is asked to put waits for a leader.
+    // The other members are paused, including the leader, so that puts wait for a leader.
     let awake = ids.iter().position(|id| *id != leader).expect("three members, one leader");
     let others =
         || cluster.members.iter().enumerate().filter(|(at, _)| *at != awake).map(|(_, member)| member);
@@ -176,7 +175,7 @@ async fn a_put_whose_deadline_passed_unproposed_is_never_applied() {
     }
     let late = status(member, "/etcdserverpb.KV/Put", "200m", &put("late", "1")).await;
     puts_counted(member, "grpc_server_handled_total", "DeadlineExceeded", 1).await;
-    // This one goes away before its deadline, once the member has read its request.
+    // The client of this put disconnects before its deadline, after the member has read the request.
     let gone = put("gone", "1");
     tokio::select! {
         ended = status(member, "/etcdserverpb.KV/Put", "1H", &gone) => panic!("no leader, and {ended:?}"),

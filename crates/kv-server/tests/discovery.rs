@@ -1,4 +1,4 @@
-//! Members that find each other in another cluster: `--discovery-token` and `--discovery-endpoints`.
+//! Discovery through another cluster: `--discovery-token` and `--discovery-endpoints`.
 
 use crate::common::{Cluster, Member};
 use api::etcdserverpb::RangeRequest;
@@ -6,7 +6,7 @@ use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthUserAddRequest, AuthUserGrantRoleRequest,
 };
 
-/// Flags that come after the member's own override them: it names no cluster itself.
+/// Sets discovery flags. They follow the member's other flags, and override its cluster flags.
 fn discovers(member: &mut Member, registry: &Member, token: &str) {
     member.extra = vec![
         "--initial-cluster=".to_owned(),
@@ -40,7 +40,7 @@ async fn as_many_members_as_were_agreed_on_make_a_cluster_and_one_more_is_refuse
     refused(&mut cluster.members[0], "failed to join discovery cluster (discovery: size key is bad)");
     registry.put("/_etcd/registry/t/_config/size", "2").await;
 
-    // The first is killed while it waits, and finds its registration again.
+    // The first member is killed while it waits, and resumes its registration.
     cluster.members[0].launch();
     cluster.members[0].running().wait_for("waiting for more peers");
     cluster.members[0].kill();
@@ -59,7 +59,7 @@ async fn as_many_members_as_were_agreed_on_make_a_cluster_and_one_more_is_refuse
     cluster.members[0].put("a", "1").await;
     assert_eq!(cluster.members[1].get("a").await.as_deref(), Some("1"));
 
-    // A restart asks no one.
+    // A restart does not use discovery.
     cluster.members[1].kill();
     discovers(&mut cluster.members[1], &Cluster::new(1).members[0], "t");
     cluster.members[1].launch();
@@ -86,7 +86,7 @@ async fn a_registration_that_is_no_member_is_logged_once_until_it_changes() {
         if member.process.is_none() {
             member.launch();
         }
-        // Each is seen by a look at the registry that comes after the one before.
+        // Wait until the change is logged, so that a later poll of the registry sees the next change.
         member.running().wait_for(logged);
     }
     let said = member.running().said();

@@ -1,4 +1,4 @@
-//! Floods of small messages on streams, from many connections, while a healthy client measures.
+//! Floods of small stream messages from many connections, while a healthy client measures latency.
 //!
 //! `SERVER_UNDER_TEST=<path>` runs the same attacks against another build of the server.
 
@@ -17,12 +17,12 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// Of the attack on memory.
+/// Connections of the attack on memory.
 const MANY: usize = 300;
-/// And on others' latencies, in a debug build on a busy machine.
+/// Connections of the attack on latency, in a debug build on a busy machine.
 const SOME: usize = 40;
-/// 32 MiB of requests that wait, in buffers that double, and as much for the connections themselves. The
-/// usual is 75 to 82.
+/// Maximum memory growth: 32 MiB of pending requests, in buffers that double, and as much again for the
+/// connections. Typical is 75 to 82.
 const GROWN_MIB_MAX: u64 = 96;
 const ATTACK: Duration = Duration::from_secs(6);
 const LEASE: i64 = 7;
@@ -43,7 +43,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What a connection sends before its flood: preface, settings, and a call that stays open.
+/// Returns the bytes before the flood: preface, settings, and an open call.
 fn opened(path: &str, first: &[u8]) -> Vec<u8> {
     let path = [&[0x44, path.len() as u8][..], path.as_bytes()].concat();
     let content_type = [&[0x0f, 0x10, 16][..], b"application/grpc"].concat();
@@ -58,16 +58,17 @@ fn framed(message: &impl Message) -> Vec<u8> {
     [&[0][..], &(message.encoded_len() as u32).to_be_bytes(), &message.encode_to_vec()].concat()
 }
 
-/// One attacker: writes what the socket takes, reads nothing.
+/// An attacking connection: writes as much as the socket accepts, reads no data.
 struct Attacker {
     socket: Option<TcpStream>,
     unsent: Vec<u8>,
-    /// After the member closed the connection.
+    /// Time to reconnect after the member has closed the connection.
     redial_at: Instant,
 }
 
 impl Attacker {
-    /// Sends `flood` after `opening`, as far as the member takes it. Whether it took anything.
+    /// Writes `opening` and then `flood`, as far as the socket accepts. Returns whether it accepted any
+    /// bytes.
     fn go_on(&mut self, port: u16, opening: &[u8], flood: &[u8]) -> bool {
         let Some(socket) = &mut self.socket else {
             if Instant::now() >= self.redial_at {
@@ -91,7 +92,7 @@ impl Attacker {
     }
 }
 
-/// Floods the member from so many connections until `ends`.
+/// Floods the member over `connections` connections until `ends` is set.
 fn flood(port: u16, connections: usize, opening: &[u8], message: &[u8], ends: &AtomicBool) {
     let flood = message.repeat(200);
     let idle = || Attacker { socket: None, unsent: Vec::new(), redial_at: Instant::now() };
@@ -107,11 +108,11 @@ fn flood(port: u16, connections: usize, opening: &[u8], message: &[u8], ends: &A
     }
 }
 
-/// What a healthy client and the system see of a flood.
+/// Effects of a flood.
 #[derive(Debug)]
 struct Seen {
     grown_mib: u64,
-    /// The slowest of the renewals of the healthy client.
+    /// Slowest lease renewal of the healthy client.
     slowest: Duration,
     renewals: usize,
 }
@@ -149,7 +150,7 @@ async fn flooded(connections: usize, opening: Vec<u8>, message: Vec<u8>) -> Seen
     seen
 }
 
-/// Makes the flood, and expects that it costs others little.
+/// Floods a member, and checks that other clients are barely affected.
 async fn check(path: &str, first: &[u8], data: &[u8]) {
     for connections in [MANY, SOME] {
         let seen = flooded(connections, opened(path, first), frame(0, 0, 1, data)).await;
@@ -178,7 +179,7 @@ async fn progress_requests_whose_answers_are_not_read_hold_little_memory_and_del
 
 #[tokio::test]
 async fn bytes_after_the_message_of_a_unary_call_hold_little_memory() {
-    // Its answer is larger than the window.
+    // The response exceeds the window.
     let range = framed(&get(LARGE));
     for data in [vec![0; 16], vec![0; 16 << 10]] {
         check("/etcdserverpb.KV/Range", &range, &data).await;

@@ -1,4 +1,5 @@
-//! `--force-new-cluster`: the last of three members goes on alone, with its data, and others are added again.
+//! `--force-new-cluster`: the last of three members continues as a single-member cluster with its data, and
+//! further members are added again.
 
 use crate::common::{Cluster, Member, PATIENCE, READY, add, get, http};
 use api::etcdserverpb::alarm_request::AlarmAction;
@@ -24,7 +25,7 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
         cluster.members[0].put(&format!("k{number}"), "v").await;
     }
     let revision = cluster.members[0].put("last", "1").await;
-    // What was acknowledged by the others only is lost with them: wait until the first has it.
+    // Entries acknowledged only by the other members would be lost: wait until the first member has them.
     cluster.assert_equal(revision).await;
     let id = cluster.members[0].id().await;
     cluster.members.iter_mut().for_each(Member::kill);
@@ -40,7 +41,7 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
         assert_eq!(survivor.put("round", &round.to_string()).await, revision + 1 + round);
         survivor.kill();
     }
-    // The flag is needed once: the others stay removed.
+    // The flag is needed once: the other members remain removed.
     start_again(survivor, &[]);
     assert_eq!(names(survivor).await, ["m0"]);
     assert_eq!(survivor.get("k49").await.as_deref(), Some("v"));
@@ -56,7 +57,7 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
     assert_eq!(first.get("together").await.as_deref(), Some("1"));
     assert_eq!(second.get("k0").await.as_deref(), Some("v"));
     assert_eq!(first.hash_kv(revision).await, second.hash_kv(revision).await);
-    // A flag that was left in a unit file removes no member that was added since.
+    // A flag left in a unit file does not remove members that were added since.
     let survivor = &mut cluster.members[0];
     survivor.kill();
     survivor.extra = vec![FORCE.to_owned()];
@@ -67,7 +68,7 @@ async fn the_last_member_goes_on_alone_with_its_data_and_others_are_added_again(
     assert_eq!(survivor.get("together").await.as_deref(), Some("1"));
 }
 
-/// They would end, as removed, and their logs tell the operator to remove what only they have.
+/// Otherwise the other members would stop as removed, and lose the entries that only they have.
 #[tokio::test]
 async fn a_member_is_not_forced_while_another_one_answers() {
     let mut cluster = Cluster::started(3);
@@ -117,7 +118,7 @@ async fn a_learner_goes_on_alone_as_a_voter() {
     survivor.put("b", "2").await;
 }
 
-/// The last one has all entries from the first, and never received a state to begin with.
+/// The joiner has all entries since the first, and never received a snapshot.
 #[tokio::test]
 async fn a_joiner_without_a_state_goes_on_with_its_log() {
     let mut cluster = Cluster::started(1);
@@ -139,13 +140,13 @@ async fn a_joiner_without_a_state_goes_on_with_its_log() {
         assert_eq!(survivor.put("round", &round.to_string()).await, revision + 2 + round);
         survivor.kill();
     }
-    // What it has written since is in the same log.
+    // Later writes are in the same log.
     start_again(survivor, &[]);
     assert_eq!(survivor.get("round").await.as_deref(), Some("1"));
 }
 
-/// What was acknowledged depends on the first members: they decide which raise of the level counts, and the
-/// level whether an alarm CORRUPT stops a put.
+/// Replay depends on the initial members: they determine which raise of the command level is valid, and the
+/// level determines whether an alarm CORRUPT blocks a put.
 #[tokio::test]
 async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
     let mut cluster = Cluster::started(1);
@@ -155,7 +156,7 @@ async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let client = cluster.members[0].client().await;
-    // The last one is given a list with the one before it, which is no first member either.
+    // The last joiner's list includes the previous joiner, which is not an initial member either.
     for is_learner in [false, true] {
         let others: Vec<usize> = (0..cluster.members.len()).collect();
         let joiner = cluster.joiner(&others);
@@ -186,7 +187,7 @@ async fn a_joiner_replays_its_log_from_the_list_that_the_cluster_began_with() {
         assert_eq!(survivor.get("after").await.as_deref(), Some("1"));
         assert_eq!(survivor.get("meanwhile").await.as_deref(), Some("1"), "it was acknowledged");
         survivor.kill();
-        // As if it had been killed before its first checkpoint.
+        // Like a crash before the first checkpoint.
         std::fs::remove_dir_all(survivor.data_dir.join("store")).unwrap();
     }
 }
@@ -196,7 +197,7 @@ async fn on_a_first_start_it_has_no_effect() {
     let cluster = Cluster::started_with(3, &[FORCE]);
     let said = cluster.members[0].running().said();
     assert!(said.contains(READY) && !said.contains("forced a new cluster"), "{said}");
-    // One cluster, not three.
+    // A single cluster, instead of three.
     for (number, member) in cluster.members.iter().enumerate() {
         member.put("a", &number.to_string()).await;
     }

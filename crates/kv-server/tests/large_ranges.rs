@@ -1,5 +1,5 @@
-//! Ranges that are sent as they are made: the same answer as in pieces, during writes and compactions, and
-//! after a client or a member has gone away.
+//! Streamed ranges: equal to paged responses, during writes and compactions, and after a client or a member
+//! has disconnected.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
@@ -15,19 +15,19 @@ use prost::Message;
 use tokio::time::timeout;
 use tonic::Code;
 
-/// A window and a half.
+/// Number of keys: a window and a half of data.
 const KEYS: usize = 50;
 const VALUE_BYTES: usize = 1 << 20;
-/// Less than the time after which a call is reset that takes nothing.
+/// Less than the time after which an unread call is reset.
 const UNREAD_MAX: Duration = Duration::from_secs(50);
-/// As many large ranges as have a turn at one time.
+/// Limit of concurrent large ranges.
 const TURNS: usize = 3;
 
 fn key(number: usize) -> String {
     format!("k{:03}", number * 37 % KEYS)
 }
 
-/// Keys that are scattered over the blocks, some of them written twice. Returns the revision.
+/// Writes keys scattered over the blocks, some of them twice. Returns the revision.
 async fn fill(member: &Member) -> i64 {
     let mut revision = 0;
     let mut kv = member.kv().await;
@@ -43,7 +43,7 @@ fn everything() -> RangeRequest {
     RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() }
 }
 
-/// The ordinary answer, put together from ranges that are small.
+/// Returns the complete range, assembled from small ranges.
 async fn in_pieces(member: &Member, revision: i64) -> RangeResponse {
     let mut kv = member.kv().await;
     let mut whole = RangeResponse::default();
@@ -61,7 +61,7 @@ async fn in_pieces(member: &Member, revision: i64) -> RangeResponse {
     }
 }
 
-/// A connection from an address of this machine.
+/// Connects from an address of this machine.
 async fn connection(member: &Member, from: [u8; 4]) -> SendRequest<Bytes> {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.bind((from, 0).into()).expect("every address of loopback is this machine's");
@@ -85,7 +85,7 @@ async fn ask(client: &mut SendRequest<Bytes>, method: &str, request: &RangeReque
     answer
 }
 
-/// A call that is under way, whose client takes no more than it says.
+/// An open call with explicit reads.
 struct Call {
     body: h2::RecvStream,
 }
@@ -103,7 +103,7 @@ impl Call {
         Call { body: answer.into_body() }
     }
 
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` after the last.
     async fn data(&mut self) -> Option<Result<Bytes, h2::Error>> {
         let data = timeout(PATIENCE, self.body.data()).await.expect("the server goes on");
         if let Some(Ok(data)) = &data {
@@ -112,7 +112,7 @@ impl Call {
         data
     }
 
-    /// The message without its prefix, read to its end.
+    /// Reads the message to its last byte. Returns it without its prefix.
     async fn message(mut self) -> Vec<u8> {
         let mut read = Vec::new();
         while let Some(data) = self.data().await {
@@ -143,7 +143,7 @@ async fn a_large_range_is_byte_for_byte_what_small_ones_give() {
     }
 }
 
-/// Small records pull the mean down by which an answer is taken for one that can be held whole.
+/// Small records lower the mean size from which the server estimates whether a response fits in memory.
 #[tokio::test]
 async fn a_page_that_proves_too_large_to_be_held_is_sent_as_a_large_range() {
     const MORE: usize = 30;
@@ -169,7 +169,7 @@ async fn a_page_that_proves_too_large_to_be_held_is_sent_as_a_large_range() {
         let message = Call::begin(member, &request).await.message().await;
         assert!(message == wanted.encode_to_vec(), "serializable {serializable}, revision {revision}");
     }
-    // These have to be in memory as a whole.
+    // These responses are built in memory.
     let descending = RangeRequest { sort_order: SortOrder::Descend as i32, ..everything() };
     let filtered = RangeRequest { min_mod_revision: 1, ..page };
     let mut kv = member.kv().await;
@@ -206,7 +206,7 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
     let member = &cluster.members[0];
     fill(member).await;
     let began = Instant::now();
-    // Some read a little and go; some stay and do not read. More of each than there are turns.
+    // Some clients read a little and disconnect; some stay and do not read. More of each than the limit.
     for _ in 0..2 * TURNS {
         let mut call = Call::begin(member, &everything()).await;
         call.data().await.expect("a beginning").expect("of an answer");
@@ -216,7 +216,7 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
             .map(async |_| Ok::<_, std::convert::Infallible>(Call::begin(member, &everything()).await)),
     );
     let silent = silent.await.expect("never fails");
-    // Patience is longer than the turns of those who do not read.
+    // The timeout exceeds the time slots of the clients that do not read.
     let all = try_join_all((0..TURNS).map(async |_| {
         let call = Call::begin(member, &everything()).await;
         timeout(Duration::from_secs(120), call.message()).await
@@ -224,7 +224,7 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
     for message in all.await.expect("in time") {
         assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), KEYS);
     }
-    // A client that did not read for some time gets all of it when it does. After a minute its call is reset.
+    // A client that resumes reading receives the complete response. After a minute, its call is reset.
     for call in silent {
         if began.elapsed() < UNREAD_MAX {
             let message = call.message().await;
@@ -233,7 +233,7 @@ async fn clients_that_go_away_or_do_not_read_leave_room_for_others() {
     }
 }
 
-/// Chunks that are not read hold what one address may of the memory for whole answers.
+/// Unread chunks use the per-address share of the response memory.
 #[tokio::test]
 async fn a_range_does_not_wait_for_streams_that_another_address_does_not_read() {
     let cluster = Cluster::started(1);
@@ -257,7 +257,7 @@ async fn a_range_does_not_wait_for_streams_that_another_address_does_not_read() 
     assert_eq!(RangeResponse::decode(&message[..]).expect("a message").kvs.len(), 20);
 }
 
-/// The number of keys of a chunk follows from the bytes of the one before: the fourth would have 80 MiB.
+/// The number of keys per chunk follows from the bytes of the previous chunk: the fourth would have 80 MiB.
 #[tokio::test]
 async fn a_stream_gives_large_values_after_small_ones() {
     const SMALL: usize = 70;
@@ -281,7 +281,7 @@ async fn a_stream_gives_large_values_after_small_ones() {
     assert!(read == keys, "each key once");
 }
 
-/// A chunk that is not taken holds its encoded form, and what follows the last chunk needs no memory.
+/// An unread chunk holds only its encoded form, and the remainder after the last chunk needs no memory.
 #[tokio::test]
 async fn a_stream_holds_its_chunk_alone_and_ends_with_its_last_chunk() {
     const CALLS: usize = 20;
@@ -297,7 +297,7 @@ async fn a_stream_holds_its_chunk_alone_and_ends_with_its_last_chunk() {
     let calls = join_all(calls).await;
     let held = metric(member, "kv_server_answer_bytes") as usize;
     assert!(held < CALLS * (CHUNK + 1) * value.len(), "{held} bytes");
-    // The memory that one address may have is taken now.
+    // Use up the per-address memory.
     let mut silent = Vec::new();
     for _ in 0..8 {
         let mut client = connection(member, [127, 0, 0, 1]).await;
@@ -321,7 +321,7 @@ async fn a_stream_holds_its_chunk_alone_and_ends_with_its_last_chunk() {
 async fn a_client_that_never_reads_is_reset_after_a_minute() {
     let mut cluster = Cluster::new(1);
     if let Ok(program) = std::env::var("KV_SERVER_UNDER_TEST") {
-        cluster.members[0].program = vec![program]; // An older one is measured so.
+        cluster.members[0].program = vec![program]; // An older version is measured for comparison.
     }
     cluster.start();
     let member = &cluster.members[0];
@@ -329,7 +329,7 @@ async fn a_client_that_never_reads_is_reset_after_a_minute() {
     let mut call = Call::begin(member, &everything()).await;
     let ended = timeout(Duration::from_secs(90), async {
         loop {
-            // Taken from the socket, and no window is given back for it.
+            // Read from the socket without releasing window capacity.
             match call.body.data().await {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return error,
@@ -341,7 +341,7 @@ async fn a_client_that_never_reads_is_reset_after_a_minute() {
     assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
 }
 
-/// Half a gigabyte of deleted files may stay open for readers.
+/// Up to half a gigabyte of deleted files remains open for readers.
 #[tokio::test]
 #[ignore = "writes a gigabyte"]
 async fn who_keeps_deleted_files_open_is_reset_and_the_next_reader_is_not() {
@@ -353,7 +353,7 @@ async fn who_keeps_deleted_files_open_is_reset_and_the_next_reader_is_not() {
         let mut revision = 0;
         let mut kv = member.kv().await;
         for number in 0..KEYS {
-            // It does not compress.
+            // Incompressible.
             let mut state = (round * KEYS + number) as u64 + 1;
             let noise = std::iter::repeat_with(|| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -377,7 +377,7 @@ async fn who_keeps_deleted_files_open_is_reset_and_the_next_reader_is_not() {
         }
     }
     let newest = readers.pop().expect("a reader that has taken nothing yet");
-    // The oldest first, but what it has of a part that was made shows before its reset.
+    // Resets occur oldest first, but a reader may first receive data that was already buffered.
     let (number, shown) = lost.map_or((1, None), |(number, error)| (number, Some(error)));
     let mut resets = Vec::from_iter(shown);
     for reader in &mut readers[..number] {

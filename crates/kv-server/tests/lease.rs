@@ -1,4 +1,4 @@
-//! Leases over real processes: granted, renewed, expired, revoked, and kept when the leader dies.
+//! Leases on real processes: grant, renewal, expiry, revocation, and leader crashes.
 
 use crate::common;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ async fn put_with(member: &Member, key: &str, lease: i64) -> Result<i64, Status>
     member.kv().await.put(request).await.map(|answer| answer.into_inner().header.unwrap().revision)
 }
 
-/// The TTL that one renewal gives, over a separate stream.
+/// Renews leases on a separate stream. Returns their TTLs.
 async fn renew(member: &Member, ids: &[i64]) -> Result<Vec<i64>, Status> {
     let requests: Vec<_> = ids.iter().map(|id| LeaseKeepAliveRequest { id: *id }).collect();
     let mut client = leases(member).await;
@@ -45,7 +45,7 @@ async fn time_to_live(member: &Member, id: i64, keys: bool) -> LeaseTimeToLiveRe
     leases(member).await.lease_time_to_live(request).await.unwrap().into_inner()
 }
 
-/// Waits until a key is gone, and returns when it was still seen last and when it was missing first.
+/// Waits until a key is deleted. Returns the times at which it was last seen and first missing.
 async fn gone(member: &Member, key: &str, began: Instant) -> (Duration, Duration) {
     let mut seen = Duration::ZERO;
     loop {
@@ -105,7 +105,7 @@ async fn a_lease_expires_after_its_ttl_unless_it_is_renewed() {
     let cluster = Cluster::started(3);
     let leader = cluster.leader().await;
     let follower = &cluster.members[(leader + 1) % 3];
-    // Long enough for a put or a renewal on a busy machine.
+    // Enough for a put or a renewal on a busy machine.
     let (began, ttl) = (Instant::now(), 5);
     for id in [1, 2] {
         grant(follower, id, ttl).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_lease_expires_after_its_ttl_unless_it_is_renewed() {
     put_with(follower, "lives", 2).await.unwrap();
     let renewals = async {
         while began.elapsed() < Duration::from_secs(9) {
-            // Through a follower, and unknown ids in between.
+            // Through a follower, with unknown ids in between.
             assert_eq!(renew(follower, &[2, 99, 2, 0]).await.unwrap(), [ttl, 0, ttl, 0]);
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
@@ -145,8 +145,8 @@ async fn the_death_of_a_leader_neither_shortens_nor_resets_a_ttl() {
     cluster.leader().await;
     let elected = began.elapsed();
     let left = time_to_live(survivor, 5, false).await.ttl;
-    // Its deadline is a TTL after a moment between the request and the answer of the renewal. Time without a
-    // leader need not count, nor half a second before it; a lease ends half a second after its deadline.
+    // The deadline is a TTL after some time between the request and the response of the renewal. Time without
+    // a leader may not count, and neither may half a second before it; expiry is up to half a second late.
     let most = (ttl + 1 - (killed - renewed).as_secs() as i64).min(ttl);
     let least = ttl - (began.elapsed() - renewing).as_secs() as i64 - 2;
     assert!((least.max(-1)..=most.max(0)).contains(&left), "{left} s left, not {least} to {most}");
@@ -156,7 +156,7 @@ async fn the_death_of_a_leader_neither_shortens_nor_resets_a_ttl() {
     assert!(seen < elected + ttl, "reset: elected at {elected:?}, seen at {seen:?}");
 }
 
-/// A holder renews each half second, through the member that stays and whenever it is answered.
+/// A client renews twice per second, through the remaining member, whenever it responds.
 #[tokio::test]
 async fn an_outage_of_the_quorum_ends_no_lease_that_is_renewed() {
     let mut cluster = Cluster::started(3);
@@ -181,7 +181,7 @@ async fn an_outage_of_the_quorum_ends_no_lease_that_is_renewed() {
         }
     };
     assert_eq!((ttls, cluster.members[stays].get("k").await.as_deref()), (vec![ttl], Some("x")));
-    // What is not renewed ends in time.
+    // Without renewals, the lease expires in time.
     let renewed = Instant::now();
     let (_, gone) = gone(&cluster.members[stays], "k", renewed).await;
     assert!(gone < Duration::from_secs(9), "{gone:?}");
@@ -235,7 +235,7 @@ async fn long_lists_of_leases_and_keys_are_complete() {
         let request = TxnRequest { success: (0..100).map(put).collect(), ..TxnRequest::default() };
         last = kv.clone().txn(request).await.unwrap().into_inner().header.unwrap().revision;
     }
-    // More than the calling task may hold, by many at a time.
+    // Too many for a single caller, by many concurrent callers.
     let asked = (0..50).map(|_| time_to_live(member, 5, true));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(answer.keys.len(), 15_000);
@@ -263,7 +263,8 @@ fn questions_begun(member: &Member) -> usize {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Members whose leader leads on while it hears no one, and the number of the leader.
+/// Starts members with a long election timeout, so that the leader remains leader without contact to its
+/// peers. Returns its index.
 async fn patient_members() -> (Cluster, usize) {
     let cluster = Cluster::started_with(3, &["--election-timeout=5000"]);
     let at = cluster.leader().await;
@@ -271,7 +272,7 @@ async fn patient_members() -> (Cluster, usize) {
     (cluster, at)
 }
 
-/// Renews a lease while many questions about it wait for members that are stopped.
+/// Renews a lease while many TTL queries wait for stopped members.
 async fn renew_among_questions(asked: &Member, stopped: &[&Member]) {
     const QUESTIONS: usize = 400;
     let mut clients = Vec::new();
@@ -303,7 +304,7 @@ async fn renew_among_questions(asked: &Member, stopped: &[&Member]) {
     }
 }
 
-/// Questions wait while a leader cannot confirm that it leads. They are more than a member asks for itself.
+/// Queries wait while a leader cannot confirm its leadership. There are more than a member's own limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_of_clients_leave_the_places_of_renewals() {
     let (cluster, at) = patient_members().await;
@@ -311,7 +312,7 @@ async fn questions_of_clients_leave_the_places_of_renewals() {
     renew_among_questions(&members[at], &[&members[(at + 1) % 3], &members[(at + 2) % 3]]).await;
 }
 
-/// Questions to a follower wait while its leader is stopped. They are more than the streams of a connection.
+/// Queries to a follower wait while its leader is stopped. There are more than the streams of a connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_through_a_follower_leave_streams_to_renewals() {
     let (cluster, at) = patient_members().await;
@@ -320,7 +321,7 @@ async fn questions_through_a_follower_leave_streams_to_renewals() {
     renew_among_questions(follower, &[leader]).await;
 }
 
-/// A stream alone puts hundreds of renewals into one record. With 16 at a time it would need 19 of them.
+/// A single stream puts hundreds of renewals into a record. With 16 at a time, there would be 19 records.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_alone_renews_hundreds_of_leases_at_a_time() {
     const APPLIED: &str = "etcd_server_proposals_applied_total";
@@ -334,7 +335,7 @@ async fn a_stream_alone_renews_hundreds_of_leases_at_a_time() {
         async move { client.lease_grant(LeaseGrantRequest { id: *id, ttl: 600 }).await.unwrap() }
     });
     futures_util::future::join_all(granting).await;
-    // After that a record of the grants covers no renewal.
+    // Afterwards, the record of the grants does not cover a renewal.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = metric(member, APPLIED);
     assert_eq!(renew(member, &ids).await.unwrap(), vec![600; 300]);

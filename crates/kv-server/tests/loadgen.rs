@@ -1,6 +1,6 @@
-//! What `loadgen` measures for coordination, against three members: nothing fails, and every event, renewal
-//! and transaction is counted. And what it verifies: nothing contradicts while members are killed, and each
-//! planted fault is found.
+//! Measurements and verification of `loadgen` against three members. Measurements: no failures, and every
+//! event, renewal and transaction is counted. Verification: no violation while members are killed, and each
+//! injected fault is detected.
 
 use crate::common;
 use crate::common::Cluster;
@@ -41,7 +41,7 @@ async fn api_servers_receive_every_event_of_a_kubernetes_cluster() {
     assert_eq!((events.received, events.repeated), (events.expected, 0));
 }
 
-/// Counted, failed.
+/// Returns the numbers of counted and failed operations.
 async fn counts(plan: LoadPlan) -> (u64, u64) {
     let Measurement { tally, .. } = &measure(plan).await;
     (tally.succeeded_len(), tally.failed_len())
@@ -157,13 +157,13 @@ async fn transactions_of_each_level_and_lock_are_committed() {
 async fn verification_finds_nothing_while_each_member_is_killed() {
     let mut cluster = Cluster::started(3);
     let settings = VerifySettings {
-        // The kills, which a busy machine stretches, and a lease that expires after the last one.
+        // Time for the kills, also on a busy machine, and for a lease that expires after the last kill.
         duration: Duration::from_secs(12),
         compact_interval: Some(Duration::from_secs(1)),
         ..verification(endpoints(&cluster))
     };
     let killing = async move {
-        // From the first write on.
+        // Start with the first write.
         let mut reader = cluster.members[0].kv().await;
         while reader.range(common::get("any")).await.unwrap().into_inner().header.unwrap().revision == 1 {}
         let kill_each = move || {
@@ -192,7 +192,7 @@ async fn verification_finds_nothing_while_each_member_is_killed() {
 async fn every_lie_of_a_proxy_is_found() {
     let cluster = Cluster::started(3);
     cluster.leader().await;
-    // All at once on one cluster: their keys are different ones.
+    // Run concurrently on the same cluster, with distinct keys.
     let endpoints = endpoints(&cluster);
     let verify = |lie| {
         let mut endpoints = endpoints.clone();
@@ -200,7 +200,7 @@ async fn every_lie_of_a_proxy_is_found() {
             let proxy = Proxy::bind("127.0.0.1:0", endpoints[0].clone(), &[lie], 3).await.unwrap();
             endpoints[0] = proxy.address().unwrap().to_string().parse().unwrap();
             let counts = proxy.counts();
-            // Ends when the lie is found; long enough for a machine that is busy with other things.
+            // Stops when the lie is detected; long enough for a busy machine.
             let settings = VerifySettings { duration: Duration::from_secs(300), ..verification(endpoints) };
             let mut ignored = |_, _: &_| {};
             let report = tokio::select! {
@@ -213,8 +213,7 @@ async fn every_lie_of_a_proxy_is_found() {
         }
     };
     let found = futures_util::future::join_all(Lie::ALL.map(verify)).await;
-    // Rules that only one lie breaks; a lost renewal shows first in what the lease's time is said to be, or at
-    // its end.
+    // Rules broken by a single lie; a lost renewal is first visible in the reported TTL, or at expiry.
     let rule = |lie| found.iter().find(|(found, _)| *found == lie).unwrap().1.as_str();
     assert_eq!(rule(Lie::WrongHash), "members have different hashes at one revision");
     let of_leases = [

@@ -1,4 +1,4 @@
-//! Locks and elections over real processes: one owner at a time, and no key of a call that has ended.
+//! Locks and elections on real processes: a single owner at a time, and no key of a finished call remains.
 
 use crate::common;
 use std::time::Duration;
@@ -36,7 +36,6 @@ async fn unlock(client: Client, key: &[u8]) {
     client.lock().unlock(request).await.unwrap();
 }
 
-/// The events of a key.
 struct Events(Streaming<WatchResponse>);
 
 impl Events {
@@ -66,7 +65,7 @@ async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
     let campaign = || CampaignRequest { name: "l".into(), lease: 2, value: "v".into() };
     let mut events = Events::of(observer, "l/2").await;
 
-    // Its client resets the call.
+    // Reset by the client.
     let waiting = tokio::spawn(lock(waiter.endless_client().await, "l", 2));
     assert_eq!(events.next().await, EventType::Put, "the call waits with a key");
     waiting.abort();
@@ -78,16 +77,16 @@ async fn the_key_of_a_call_that_ends_while_it_waits_is_deleted() {
     waiting.abort();
     assert_eq!(events.next().await, EventType::Delete, "a reset campaign");
 
-    // Its deadline passes.
+    // Deadline exceeded.
     let mut request = Request::new(LockRequest { name: "l".into(), lease: 2 });
-    // Long enough for its key to be written, also on a busy machine.
+    // Enough time to write its key, even on a busy machine.
     request.set_timeout(Duration::from_secs(5));
     let status = waiter.endless_client().await.lock().lock(request).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
     assert_eq!(events.next().await, EventType::Put);
     assert_eq!(events.next().await, EventType::Delete, "a deadline");
 
-    // The next one does not wait for any of them.
+    // The next waiter does not wait for any of them.
     let waiting = tokio::spawn(lock(waiter.endless_client().await, "l", 2));
     assert_eq!(events.next().await, EventType::Put);
     unlock(observer.endless_client().await, &held.key).await;
@@ -139,7 +138,7 @@ async fn a_lock_has_one_owner_whichever_members_are_asked() {
         callers.spawn(async move {
             for _ in 0..ROUNDS {
                 let held = lock(client.clone(), "count", caller).await.unwrap();
-                // A lost update if another caller is here as well.
+                // A concurrent caller would cause a lost update.
                 let read = kv.range(common::get("count")).await.unwrap().into_inner();
                 let count: i64 = std::str::from_utf8(&read.kvs[0].value).unwrap().parse().unwrap();
                 kv.put(common::put("count", &(count + 1).to_string())).await.unwrap();
@@ -153,7 +152,7 @@ async fn a_lock_has_one_owner_whichever_members_are_asked() {
     assert_eq!(cluster.members[1].get("count").await, Some((CALLERS * ROUNDS).to_string()));
 }
 
-/// Their answers would follow from its state.
+/// Responses would depend on the member's state.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_wait_at_a_member_end_when_its_state_is_found_to_be_wrong() {
     let cluster = Cluster::started(3);
@@ -206,7 +205,7 @@ async fn a_lock_that_may_not_watch_fails_and_leaves_no_key() {
     lease(member, 1).await;
     lease(member, 2).await;
     let owner = lock(member.endless_client().await, NAME, 1).await.unwrap();
-    // The watchers of this connection have all the bytes of keys that it may use.
+    // The watchers of this connection use up its limit of key bytes.
     let greedy = member.endless_client().await;
     let (to, requests) = tokio::sync::mpsc::channel(1);
     let sending = tokio::spawn(async move {
@@ -239,7 +238,7 @@ fn resident_mib(member: &Member) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// A message with a field of a mebibyte that the server does not know, as gRPC frames it.
+/// Returns a gRPC frame with a message that has an unknown field of a mebibyte.
 fn bloated(message: &impl Message) -> Bytes {
     const UNKNOWN: u32 = 1 << 20;
     let mut bytes = message.encode_to_vec();
@@ -253,7 +252,7 @@ async fn keys_below(member: &Member, start: &'static str, end: &'static str) -> 
     member.kv().await.range(range).await.unwrap().into_inner().count
 }
 
-/// What such a call keeps is counted by the length of its name.
+/// The memory of a waiting call is accounted by the length of its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_waits_keeps_nothing_of_its_request_but_the_name() {
     const CALLS: i64 = 100;
@@ -283,7 +282,7 @@ async fn a_call_that_waits_keeps_nothing_of_its_request_but_the_name() {
             let (answer, mut body) = requests.send_request(head, false).unwrap();
             body.send_data(message, true).unwrap();
             calls.push(answer);
-            // Its key is there: it waits.
+            // Its key exists, so the call is waiting.
             let deadline = std::time::Instant::now() + PATIENCE;
             while keys_below(member, "l/", "l0").await < call + 2 {
                 assert!(std::time::Instant::now() < deadline, "call {call} has no key");

@@ -1,6 +1,6 @@
-//! Whole members as processes, driven by clients.
+//! Complete members as processes, driven by clients.
 //!
-//! One program, which is linked once. Tests that need a process for themselves are separate targets: see
+//! A single test binary, linked once. Tests that need a separate process are separate targets: see
 //! `Cargo.toml`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]

@@ -1,12 +1,12 @@
-//! Addresses of members change while the cluster serves: as etcd's documentation says, the list is changed
-//! first, and the member is started at its new address afterwards.
+//! Member address changes in a running cluster, as etcd documents them: the member list is updated first,
+//! then the member is restarted at its new address.
 
 use std::time::Duration;
 
 use crate::common::{Cluster, Member};
 use api::etcdserverpb::MemberUpdateRequest;
 
-/// Changes where the list has `of`; `by` is asked.
+/// Updates the peer URL of `of` in the member list, through `by`.
 async fn update(by: &Member, of: &Member, port: u16) {
     let request =
         MemberUpdateRequest { id: of.id().await, peer_ur_ls: vec![format!("http://127.0.0.1:{port}")] };
@@ -17,7 +17,7 @@ async fn term(member: &Member) -> u64 {
     member.client().await.status().await.unwrap().raft_term
 }
 
-/// A put at each running member.
+/// Puts a key at each running member.
 async fn put_at_all(cluster: &Cluster, key: &str) {
     for member in cluster.members.iter().filter(|member| member.process.is_some()) {
         member.put(key, &member.name).await;
@@ -27,7 +27,7 @@ async fn put_at_all(cluster: &Cluster, key: &str) {
 fn restart(member: &mut Member, port: u16) {
     member.kill();
     member.peer_port = port;
-    member.initial_cluster.clear(); // A restart needs none.
+    member.initial_cluster.clear(); // Not needed for a restart.
     member.launch();
     member.wait_ready();
 }
@@ -44,7 +44,7 @@ async fn updates_of_all_members_and_their_moves_one_by_one_leave_a_cluster_that_
             member.put("updated", &member.name).await;
         }
     }
-    // Longer than an election timeout: links that ended would have shown by now.
+    // Longer than an election timeout, so that broken connections would have an effect.
     tokio::time::sleep(Duration::from_secs(2)).await;
     for member in &cluster.members {
         member.put("still", &member.name).await;
@@ -69,13 +69,13 @@ async fn a_wrong_address_in_an_update_takes_no_member_out_also_after_restarts() 
     let misspelt = (leader + 1) % 3;
     update(&cluster.members[leader], &cluster.members[misspelt], testkit::port()).await;
     put_at_all(&cluster, "misspelt").await;
-    // Each knows the member's address by the list alone after this, or by the member itself.
+    // Afterwards, each member has the address only from the list, or from the member itself.
     for at in [leader, (leader + 2) % 3, misspelt] {
         let port = cluster.members[at].peer_port;
         restart(&mut cluster.members[at], port);
         put_at_all(&cluster, "restarted").await;
     }
-    // It is needed for the quorum.
+    // The misspelt member is needed for the quorum.
     cluster.members[(leader + 2) % 3].kill();
     put_at_all(&cluster, "two of three").await;
 }

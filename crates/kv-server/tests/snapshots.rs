@@ -1,7 +1,7 @@
-//! Three members as processes, one of them lagging: its store lost, or away while the log was trimmed. It
-//! gets the store of the leader, also after an interruption at any point.
+//! Three members as processes, a lagging member among them, after the loss of its store or a trim of the log.
+//! It receives the leader's store, even after an interruption at any point.
 //!
-//! The fast tests need a few seconds each; the slow ones write some hundred megabytes, since a log is trimmed
+//! The fast tests need a few seconds each; the slow ones write hundreds of megabytes, since a log is trimmed
 //! by whole segments.
 
 use crate::common;
@@ -16,9 +16,9 @@ use client::Channel;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// The log is trimmed as soon as its segments allow.
+/// Flags that trim the log as early as its segments permit.
 const EAGER: [&str; 2] = ["--snapshot-count=10", "--snapshot-catchup-entries=5"];
-/// A segment of the log and then some: after so much, at least one can be released.
+/// More than a log segment: after these bytes, at least one can be trimmed.
 const SEGMENT_AND_MORE: usize = 80 << 20;
 const VALUE_BYTES: usize = 512 << 10;
 
@@ -26,7 +26,7 @@ fn eager(size: usize) -> Cluster {
     Cluster::started_with(size, &EAGER)
 }
 
-/// Writes `bytes` of values that cannot be compressed, a few at a time.
+/// Writes `bytes` of incompressible values, a few concurrently.
 async fn fill(member: &Member, seed: u64, bytes: usize) {
     let client = member.kv().await;
     let mut random = SmallRng::seed_from_u64(seed);
@@ -46,7 +46,7 @@ async fn fill(member: &Member, seed: u64, bytes: usize) {
 fn put(mut client: KvClient<Channel>, key: String, value: Vec<u8>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let put = PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() };
-        // On a busy machine a leader may lose its office, and the client's request with it.
+        // On a busy machine, a leader may lose leadership, and with it the client's request.
         let began = Instant::now();
         while let Err(error) = client.put(put.clone()).await {
             assert!(began.elapsed() < PATIENCE, "nothing could be written: {error}");
@@ -54,7 +54,7 @@ fn put(mut client: KvClient<Channel>, key: String, value: Vec<u8>) -> tokio::tas
     })
 }
 
-/// Small puts, one after the other, until it is stopped.
+/// Sequential small puts, until stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -85,7 +85,7 @@ fn said(member: &Member, text: &str) -> bool {
     member.running().said().contains(text)
 }
 
-/// Two members that lead or may lead, and one that follows: its index comes last.
+/// Returns the indexes of the leader and of a follower.
 async fn roles(cluster: &Cluster) -> (usize, usize) {
     let leader = cluster.leader().await;
     (leader, (leader + 1) % cluster.members.len())
@@ -127,7 +127,6 @@ async fn a_damaged_store_is_set_aside_and_rebuilt() {
     assert_eq!(member.get("a").await.as_deref(), Some("1"));
 }
 
-/// A cluster whose log begins after its first entry.
 async fn trimmed() -> (Cluster, usize, usize) {
     let cluster = eager(3);
     let (leader, follower) = roles(&cluster).await;
@@ -149,7 +148,7 @@ async fn a_store_that_was_removed_behind_a_trimmed_log_comes_from_the_leader_und
     assert!(said(member, "installed a snapshot"), "{}", member.running().said());
     assert!(load.end().await > 0);
     cluster.assert_equal(0).await;
-    // And again: two installs in a short time, the second over a store that was installed.
+    // Repeat: two installs within a short time, the second over an installed store.
     let member = &mut cluster.members[follower];
     member.kill();
     std::fs::remove_dir_all(member.data_dir.join("store")).unwrap();
@@ -176,7 +175,7 @@ async fn a_founder_that_lost_its_store_hears_members_that_were_added_later() {
         assert!(began.elapsed() < PATIENCE, "the log was not trimmed");
         cluster.members[0].put("more", "1").await;
     }
-    // Its identity names itself alone, and the joiner leads only with its vote.
+    // The founder's identity lists only itself, and the joiner needs its vote to lead.
     let founder = &mut cluster.members[0];
     founder.kill();
     std::fs::remove_dir_all(founder.data_dir.join("store")).unwrap();
@@ -187,7 +186,7 @@ async fn a_founder_that_lost_its_store_hears_members_that_were_added_later() {
     cluster.assert_equal(0).await;
 }
 
-/// One follower away while the others write and trim; it is running again when this returns.
+/// Stops a follower while the log is written and trimmed, and restarts it.
 async fn far_behind() -> (Cluster, usize, usize) {
     let mut cluster = eager(3);
     let (leader, follower) = roles(&cluster).await;
@@ -250,7 +249,7 @@ async fn a_pause_in_the_middle_of_a_snapshot_ends_well_on_either_side() {
         wait_for_partial(&cluster.members[follower]);
         let paused = if who == "leader" { leader } else { follower };
         cluster.members[paused].running().pause();
-        // Beyond the election timeout, and beyond the patience of a connection.
+        // Longer than the election timeout and the connection timeout.
         tokio::time::sleep(Duration::from_secs(6)).await;
         cluster.members[paused].running().resume();
         cluster.members[follower].running().wait_for("installed a snapshot");
@@ -259,9 +258,9 @@ async fn a_pause_in_the_middle_of_a_snapshot_ends_well_on_either_side() {
     }
 }
 
-/// What cannot be read back is not sent to any member: the member that finds it stops, the others go on, and
-/// its next start has it rebuilt. The first block is in the leader's cache. A recount takes it from there, and
-/// does not find the damage on the disk before.
+/// A corrupt block is not sent to any member: the member that detects it stops, the cluster continues, and
+/// its next start rebuilds the store. The first block is in the leader's cache, so that a recount does not
+/// detect the corruption on disk first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes 80 MiB; half a minute"]
 async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
@@ -269,7 +268,7 @@ async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
     let (leader, follower) = roles(&cluster).await;
     cluster.members[follower].kill();
     std::fs::remove_dir_all(cluster.members[follower].data_dir.join("store")).unwrap();
-    // `fill` wrote the first eight at once, so any of them may be first.
+    // `fill` wrote the first eight concurrently, in any order.
     for number in 0..8 {
         let key = format!("fill/1/{number}");
         cluster.members[leader].kv().await.range(common::get(&key)).await.unwrap();
@@ -288,7 +287,7 @@ async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
     cluster.assert_equal(0).await;
 }
 
-/// In the first value of the oldest block file.
+/// Flips a byte in the first value of the oldest block file.
 fn flip_a_byte(blocks: &std::path::Path) {
     use std::os::unix::fs::FileExt;
     let files = std::fs::read_dir(blocks).unwrap().map(|entry| entry.unwrap().path());
@@ -299,7 +298,7 @@ fn flip_a_byte(blocks: &std::path::Path) {
     file.write_all_at(&[byte[0] ^ 1], at).unwrap();
 }
 
-/// Waits until some blocks of a snapshot have arrived, though not all.
+/// Waits until a part of the snapshot's blocks has arrived.
 fn wait_for_partial(member: &Member) {
     let blocks = member.data_dir.join("store.incoming/blocks");
     let deadline = Instant::now() + PATIENCE;

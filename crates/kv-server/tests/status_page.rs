@@ -1,9 +1,9 @@
-//! The status page in a real browser, of a cluster under load: figures are shown, names are text, nothing is
-//! refused by its policy, no overflow on a phone, no finding of axe-core.
+//! The status page in a real browser, for a cluster under load: metrics are displayed, names are escaped, the
+//! content security policy is not violated, no overflow on a phone, no axe-core findings.
 //!
-//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). `AXE` is the path of
-//! axe-core's script; without it that check is left out, and the test says so. `UPDATE_SCREENSHOTS=1` writes
-//! the images of docs/images.
+//! Requires Chromium; only built with the feature `chromium` (see `.ci/run report`). `AXE` is the path of
+//! axe-core's script; without it, that check is skipped with a message. `UPDATE_SCREENSHOTS=1` writes the
+//! images of docs/images.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use common::{Cluster, PATIENCE, http};
 use serde_json::Value;
 
-/// A key that would run, if it were taken for HTML.
+/// A key that would run as a script if it were inserted as HTML.
 const HOSTILE: &str = "<img src=x onerror=console.log(1)>/<script>console.log(2)</script>/";
 const DESKTOP: (u32, u32) = (1000, 860);
 const SHORT: (u32, u32) = (1000, 520);
@@ -28,12 +28,12 @@ const PHONE: (u32, u32) = (500, 1100);
 const DAY: Duration = Duration::from_secs(86_400);
 const LIGHT: u8 = 1;
 const DARK: u8 = 0;
-/// Of an image of docs/images, which every clone has.
+/// Maximum size of an image in docs/images, which every clone contains.
 const IMAGE_BYTES_MAX: u64 = 120 << 10;
-/// Rows of 5 s that a plot has in an image.
+/// Number of 5 s rows of a plot in an image.
 const ROWS: usize = 6;
 
-/// Members, and clients that use the first one until the end. Some keys are markup.
+/// Members under load. The clients use the first member. Some keys are markup.
 struct Loaded {
     cluster: Cluster,
     port: u16,
@@ -48,7 +48,7 @@ impl Loaded {
     async fn of(mut cluster: Cluster, flags: &[String]) -> Loaded {
         let port = testkit::port();
         cluster.members.iter_mut().for_each(|member| member.extra.extend_from_slice(flags));
-        // A busy machine is no part of the picture.
+        // Slow request warnings of a busy machine would appear in the image.
         let calm = "--warning-unary-request-duration=1m".to_owned();
         cluster.members.iter_mut().for_each(|member| member.extra.push(calm.clone()));
         let own = [format!("--listen-metrics-urls=http://127.0.0.1:{port}"), "--metrics-top=8".to_owned()];
@@ -61,7 +61,7 @@ impl Loaded {
                 for number in (0u64..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
                     let prefix = ["/registry/pods/", "/registry/leases/", "app/web/", HOSTILE][client];
                     let key = format!("{prefix}{}", number % 500);
-                    // Unanswered while there is an election, for instance.
+                    // Fails during an election, for instance.
                     let _put = kv.put(common::put(&key, &"v".repeat(100))).await;
                     let _got = kv.range(common::get(&key)).await;
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -84,8 +84,8 @@ impl Drop for Loaded {
     }
 }
 
-/// Stands between the browser and the member. `/hold` is answered when the browser has asked for `/done`: the
-/// page is loaded only then, and the browser takes its picture.
+/// Proxy between browser and member. `/hold` completes when the browser requests `/done`: the browser then
+/// considers the page loaded, and takes its screenshot.
 fn between(port: u16, script: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -139,14 +139,14 @@ fn answer(mut stream: TcpStream, port: u16, script: &str, axe: &[u8], is_done: &
         "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    // The browser may have gone.
+    // The browser may have disconnected.
     let _unsent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
 }
 
 fn chromium(profile: &Path, (width, height): (u32, u32), scheme: u8) -> Command {
     let program = std::env::var_os("CHROMIUM").unwrap_or_else(|| "chromium".into());
     let mut command = Command::new(program);
-    // Inside a container there is neither a sandbox to be had nor a large /dev/shm.
+    // A container has neither a sandbox nor a large /dev/shm.
     let fixed = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run \
                  --disable-background-networking --enable-logging=stderr --log-level=0 --timeout=60000";
     command.args(fixed.split_whitespace());
@@ -170,7 +170,7 @@ fn browse(size: (u32, u32), scheme: u8, address: &str) -> Seen {
     Seen { dom: String::from_utf8(output.stdout).unwrap(), console }
 }
 
-/// Waits for rates, which need two looks, and then does what `then` says.
+/// Returns a script that runs `then` once rates are displayed, which need two polls.
 fn when_shown(then: &str) -> String {
     format!(
         "const wait = setInterval(async () => {{
@@ -234,12 +234,13 @@ async fn the_page_shows_a_cluster_under_load() {
             }
         }
     }
-    // Straight from the member, with its policy. A violation is a line on the console.
+    // Directly from the member, with its policy. A violation is logged to the console.
     let seen = browse((1280, 1500), LIGHT, &format!("http://127.0.0.1:{}/ui/", loaded.port));
     assert_eq!(seen.console, Vec::<String>::new());
 }
 
-/// Once the sentence or a reason below it has these words, and the plots some rows.
+/// Returns a script that takes the screenshot once the headline or a reason below it contains these words, and
+/// the plots have [`ROWS`] rows.
 fn once_it_says(words: &str) -> String {
     format!(
         "const wait = setInterval(() => {{
@@ -253,7 +254,7 @@ fn once_it_says(words: &str) -> String {
     )
 }
 
-/// Into docs/images if they are asked for, else into the target directory.
+/// Writes a screenshot to docs/images if updates are enabled, else to the target directory.
 fn screenshot(port: u16, name: &str, says: &str, size: (u32, u32), scheme: u8) {
     let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images"));
     let is_update = std::env::var_os("UPDATE_SCREENSHOTS").is_some();
@@ -268,14 +269,14 @@ fn screenshot(port: u16, name: &str, says: &str, size: (u32, u32), scheme: u8) {
         .arg(format!("http://127.0.0.1:{between}/ui/"))
         .output();
     assert!(output.unwrap().status.success(), "{name}");
-    // A busy machine may give a graver reason.
+    // A busy machine may cause a more severe status.
     let health = ["status", "cluster"].map(|of| http(port, &format!("GET /ui/{of}.json"))).join("");
     assert!(health.contains(says), "{name}: {health}");
     let png = std::fs::read(&shot).unwrap();
-    // The header of a PNG holds its width at byte 16.
+    // The header of a PNG has its width at byte 16.
     assert_eq!(png[16..20], size.0.to_be_bytes());
     assert!(png.len() > 20_000, "{name}: {} bytes", png.len());
-    // The size of one that is made now depends on fonts and on what the plots show of a busy machine.
+    // Checks the committed image: the size of a new one depends on fonts and on the plots.
     let kept = std::fs::metadata(docs.join(file)).unwrap().len();
     assert!(kept < IMAGE_BYTES_MAX, "{name}: {kept} bytes");
 }
@@ -300,7 +301,7 @@ async fn each_state_of_a_cluster_has_its_picture() {
     drop(loaded);
 
     let loaded = Loaded::started(3, &["--quota-backend-bytes=1048576".to_owned()]).await;
-    // Digits that compress little.
+    // Digits with low compressibility.
     let large: String =
         (1..6000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
     let mut kv = loaded.cluster.members[0].kv().await;
@@ -308,7 +309,7 @@ async fn each_state_of_a_cluster_has_its_picture() {
     screenshot(loaded.port, "nospace", "Alarm NOSPACE", SHORT, LIGHT);
 }
 
-/// That of another member than the one whose page it is.
+/// The certificate belongs to another member than the displayed page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_about_to_expire_has_its_picture() {
     let files = tempfile::tempdir().unwrap();
@@ -320,7 +321,7 @@ async fn a_certificate_about_to_expire_has_its_picture() {
     screenshot(loaded.port, "certificate", says, SHORT, LIGHT);
 }
 
-/// Flags for clients inside TLS as well, by a certificate that ends then.
+/// Returns flags for clients with TLS, with a certificate that expires at `end`.
 fn https_until(end: SystemTime, member: &common::Member, folder: &Path) -> Vec<String> {
     let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     params.not_after = end.into();

@@ -1,4 +1,4 @@
-//! A member that stops without a quorum, or was removed, lets no call wait.
+//! A stopping member without a quorum, and a removed member, complete all pending calls.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use client::Client;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-/// What the process may take on a busy machine. A call that waits for its time takes seven seconds.
+/// Maximum duration of a stop on a busy machine. A call that reaches its timeout takes seven seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Calls that wait for a quorum, and streams.
+/// Starts streams, and calls that need a quorum.
 async fn calls(client: &Client) -> JoinSet<(&'static str, Status)> {
     let mut calls = JoinSet::new();
     let mut kv = client.kv();
@@ -62,7 +62,7 @@ async fn calls(client: &Client) -> JoinSet<(&'static str, Status)> {
     calls
 }
 
-/// Waits until this many of the calls wait in the member: they have no answer for some time.
+/// Asserts that all calls are pending: none receives a response for some time.
 async fn under_way(calls: &mut JoinSet<(&'static str, Status)>) {
     let answered = tokio::time::timeout(Duration::from_millis(700), calls.join_next()).await;
     assert!(answered.is_err(), "answered before the stop: {answered:?}");
@@ -71,7 +71,7 @@ async fn under_way(calls: &mut JoinSet<(&'static str, Status)>) {
 async fn all_answered(mut calls: JoinSet<(&'static str, Status)>) {
     while let Some(ended) = calls.join_next().await {
         let (call, status) = ended.unwrap();
-        // Errors of other services come without a code from Lock, as etcd's do.
+        // Lock returns errors of other services without a code, like etcd.
         let code = if call == "lock" { Code::Unknown } else { Code::Unavailable };
         assert_eq!((status.code(), status.message()), (code, "etcdserver: server stopped"), "{call}");
     }
@@ -80,7 +80,7 @@ async fn all_answered(mut calls: JoinSet<(&'static str, Status)>) {
 #[tokio::test]
 async fn a_member_that_stops_without_a_quorum_answers_what_waits_and_ends_at_once() {
     for stops in ["leader", "follower"] {
-        // The check of their health would answer the change.
+        // The health check of members would reject the change.
         let mut cluster = Cluster::started_with(3, &["--strict-reconfig-check=false"]);
         let leader = cluster.leader().await;
         let last = if stops == "leader" { leader } else { (leader + 1) % 3 };

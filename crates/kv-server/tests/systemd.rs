@@ -1,4 +1,4 @@
-//! A unit of `Type=notify`: what the service manager hears, and when.
+//! A unit of `Type=notify`: messages to the service manager and their timing.
 
 use crate::common;
 use std::os::unix::net::UnixDatagram;

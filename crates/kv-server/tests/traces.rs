@@ -1,4 +1,4 @@
-//! OpenTelemetry traces, as a collector receives them.
+//! OpenTelemetry traces, as received by a collector.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,7 +28,6 @@ use tonic::{Request, Response, Status};
 const ASKED: &str = "00-11111111111111111111111111111111-2222222222222222-01";
 const NOT_ASKED: &str = "00-33333333333333333333333333333333-2222222222222222-00";
 
-/// What a collector was sent.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -44,7 +43,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// A collector that listens, and its port.
+    /// Starts a collector. Returns it and its port.
     async fn start() -> (Collector, u16) {
         let collector = Collector::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -72,7 +71,7 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     attributes.iter().filter_map(text).collect()
 }
 
-/// A member whose traces go to this port.
+/// Starts a member that sends traces to this port.
 fn traced(port: u16, more: &[&str]) -> Cluster {
     let address = format!("--distributed-tracing-address=127.0.0.1:{port}");
     Cluster::started_with(1, &[&["--enable-distributed-tracing", &address], more].concat())
@@ -84,7 +83,7 @@ fn with_parent<T>(message: T, parent: &'static str) -> Request<T> {
     request
 }
 
-/// Ends the member, which sends what waits.
+/// Stops the member, which flushes pending spans.
 fn end(cluster: &mut Cluster) {
     let ended = cluster.members[0].process.take().unwrap();
     ended.terminate();
@@ -172,7 +171,7 @@ async fn a_collector_that_is_gone_or_silent_holds_neither_calls_nor_the_end() {
         let mut cluster = traced(port, &["--distributed-tracing-sampling-rate=1000000"]);
         let began = Instant::now();
         let mut kv = cluster.members[0].kv().await;
-        // More than the queue of spans takes.
+        // More than the capacity of the span queue.
         for _ in 0..1500 {
             kv.put(put("a", "1")).await.unwrap();
         }
@@ -181,7 +180,7 @@ async fn a_collector_that_is_gone_or_silent_holds_neither_calls_nor_the_end() {
     }
 }
 
-/// Begins an answer to each call and never ends it; counts the calls.
+/// Starts a response to each call without finishing it; counts the calls.
 async fn begins_only(State(calls): State<Arc<AtomicUsize>>) -> axum::response::Response {
     calls.fetch_add(1, Ordering::Relaxed);
     let body = Body::from_stream(tokio_stream::pending::<Result<Bytes, Infallible>>());

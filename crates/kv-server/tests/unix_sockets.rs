@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{Cluster, PATIENCE, get, put};
 use client::Client;
 
-/// The answer to a GET on the socket at `path`.
+/// Sends a GET to the socket at `path` and returns the response.
 fn ask(path: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -23,7 +23,7 @@ async fn client(path: &Path) -> Client {
     Client::connect(format!("unix://{}", path.display()), PATIENCE).await.unwrap()
 }
 
-/// What etcdctl prints; None where there is no etcdctl.
+/// Returns the output of etcdctl; None if it is not installed.
 fn etcdctl(arguments: &[&str], path: &Path) -> Option<String> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/bin/etcdctl");
     if !program.exists() {
@@ -35,7 +35,7 @@ fn etcdctl(arguments: &[&str], path: &Path) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// Two members that know each other by sockets in one directory.
+/// Creates two members that use sockets in a directory.
 fn cluster(directory: &Path) -> (Cluster, impl Fn(&str, usize) -> PathBuf) {
     let directory = directory.to_owned();
     let socket = move |kind: &str, at: usize| directory.join(format!("{kind}{at}.sock"));
@@ -59,7 +59,7 @@ fn cluster(directory: &Path) -> (Cluster, impl Fn(&str, usize) -> PathBuf) {
 async fn members_clients_and_probes_meet_on_unix_sockets() {
     let directory = tempfile::tempdir().unwrap();
     let (mut cluster, socket) = cluster(directory.path());
-    // As a member leaves it that was killed.
+    // A socket left by a killed member.
     drop(std::os::unix::net::UnixListener::bind(socket("client", 0)).unwrap());
     cluster.start();
     let client_of_0 = client(&socket("client", 0)).await;
@@ -87,7 +87,7 @@ async fn members_clients_and_probes_meet_on_unix_sockets() {
     assert!(printed.is_none_or(|printed| printed == "OK\n"));
     let mode = std::fs::metadata(socket("client", 0)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    // Ends as asked: its sockets go with it.
+    // A clean stop removes the sockets.
     let ended = cluster.members.remove(0).process.unwrap();
     ended.terminate();
     let (status, said) = ended.wait_end();

@@ -1,7 +1,7 @@
-//! A rolling upgrade: members of the version before, replaced one by one by members of this one, under load.
+//! Rolling upgrade: members of the previous version are replaced by the current version under load.
 //!
 //! `KV_SERVER_BEFORE` is the path of the older server. `deploy/try-upgrade` builds it and sets the variable;
-//! without it these tests print that they are left out.
+//! without it, these tests print that they are skipped.
 
 use crate::common;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tonic::transport::Endpoint;
 use crate::common::{Cluster, Member, PATIENCE, SERVER, put};
 
 const BEFORE: &str = "KV_SERVER_BEFORE";
-/// A put whose member is being replaced fails after this; the next one goes to another member.
+/// Timeout of a put to a member that is being replaced; the next put uses another member.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const LEASE: i64 = 77;
 
@@ -46,7 +46,7 @@ struct Load {
 }
 
 impl Load {
-    /// Waits for so many more acknowledged puts.
+    /// Waits for `puts` more acknowledged puts.
     async fn goes_on(&self, puts: usize) {
         let (wanted, deadline) =
             (self.acknowledged.load(Ordering::Relaxed) + puts, Instant::now() + PATIENCE);
@@ -57,7 +57,7 @@ impl Load {
     }
 }
 
-/// Puts new keys, at one member after the other, until the load ends. Returns those that were acknowledged.
+/// Puts new keys, round robin to the members, until the load stops. Returns the acknowledged keys.
 async fn write(ports: Vec<u16>, load: Arc<Load>) -> Vec<String> {
     let client = |port: &u16| {
         let uri = format!("http://127.0.0.1:{port}");
@@ -79,7 +79,7 @@ async fn write(ports: Vec<u16>, load: Arc<Load>) -> Vec<String> {
     acknowledged
 }
 
-/// State of each kind: keys with history, a compaction, a lease with a key, a user.
+/// Writes all kinds of state: keys with history, a compaction, a lease with a key, a user.
 async fn fill(member: &Member) {
     for n in 0..300 {
         member.put(&format!("k{:02}", n % 50), &"v".repeat(1 + n)).await;
@@ -121,7 +121,7 @@ async fn upgrade(cluster: &mut Cluster, at: usize) {
     let member = &mut cluster.members[at];
     replace(member, &[SERVER.to_owned()]);
     member.wait_ready();
-    // As an operator: the next one when this one is healthy again.
+    // Like an operator: continue once this member is healthy again.
     let deadline = Instant::now() + PATIENCE;
     while member.leader().await == 0 {
         assert!(Instant::now() < deadline, "{} knows no leader", member.name);
@@ -129,7 +129,7 @@ async fn upgrade(cluster: &mut Cluster, at: usize) {
     }
 }
 
-/// The cluster's level of commands, as a member of this version shows it.
+/// Returns the cluster's command level, as reported by a member of this version.
 fn level(member: &Member) -> Option<u32> {
     let metrics = common::http(member.client_port, "GET /metrics");
     let value = metrics.lines().find_map(|line| line.strip_prefix("kv_server_command_level "));
@@ -146,7 +146,7 @@ async fn level_is(cluster: &Cluster, wanted: CommandLevel) {
     }
 }
 
-/// Changes of the members by a member of this version, while others are older. They come to one list.
+/// Adds and removes members through a member of this version, in a mixed cluster. The lists converge.
 async fn change_members(cluster: &Cluster, at: usize) {
     let mut client = cluster.members[at].client().await.cluster();
     let peer_urls = vec!["http://127.0.0.1:1".to_owned()];
@@ -159,7 +159,7 @@ async fn change_members(cluster: &Cluster, at: usize) {
     }
 }
 
-/// On the directory of a member, and on a new one: both are refused with the reason.
+/// An older member is rejected with the reason, on an existing directory and on a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_member_is_refused_once_all_members_are_newer() {
     let Some(before) = before() else { return };
@@ -170,7 +170,7 @@ async fn an_older_member_is_refused_once_all_members_are_newer() {
     cluster.members[1].running().wait_for(refusal);
     assert!(!cluster.members[1].running().said().contains(common::READY), "it serves no client");
     cluster.members[0].put("a", "1").await;
-    // 0.1.0 is refused by its peers and goes on asking; what knows levels ends by itself, with an error.
+    // 0.1.0 is rejected by its peers and keeps retrying; versions with command levels exit with an error.
     cluster.members[1].kill();
     upgrade(&mut cluster, 1).await;
     assert_eq!(cluster.members[1].get("a").await.as_deref(), Some("1"));
@@ -187,7 +187,7 @@ async fn an_older_member_is_refused_once_all_members_are_newer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_upgraded_one_by_one_under_load() {
     let Some(before) = before() else { return };
-    // The leader first, and last: both versions lead a cluster of both.
+    // Leader first, and last: each version leads a mixed cluster.
     for leader_is_first in [true, false] {
         let mut cluster = cluster_of(&before);
         fill(&cluster.members[0]).await;

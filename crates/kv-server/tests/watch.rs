@@ -1,4 +1,4 @@
-//! Watch, as clients see it: real processes, the generated client, and HTTP/2 without gRPC on top.
+//! Watch, from the client's perspective: real processes, the generated client, and raw HTTP/2.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 
-/// A watch stream of a client.
 struct Stream {
     to: mpsc::UnboundedSender<WatchRequest>,
     from: Streaming<WatchResponse>,
@@ -34,7 +33,7 @@ impl Stream {
         for (name, value) in metadata {
             request.metadata_mut().insert(*name, value.parse().unwrap());
         }
-        // Headers come with the first answer.
+        // Headers arrive with the first response.
         to.send(create(WatchCreateRequest { key: "opens".into(), watch_id: 1 << 40, ..Default::default() }))
             .unwrap();
         let from = client.watch(request).await?.into_inner();
@@ -58,7 +57,7 @@ impl Stream {
         self.answer().await.unwrap()
     }
 
-    /// Creates a watcher, and returns its id and the revision of the answer.
+    /// Creates a watcher. Returns its id and the revision of the response.
     async fn watch(&mut self, request: WatchCreateRequest) -> (i64, i64) {
         self.send(create(request));
         let answer = self.next().await;
@@ -66,7 +65,6 @@ impl Stream {
         (answer.watch_id, answer.header.unwrap().revision)
     }
 
-    /// Reads events until there are `count`.
     async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -99,7 +97,7 @@ fn everything(start_revision: i64) -> WatchCreateRequest {
     WatchCreateRequest { key: "\0".into(), range_end: "\0".into(), start_revision, ..Default::default() }
 }
 
-/// `PUT a=1@2`, `DELETE a@3`, with ` was …` for a previous pair.
+/// Formats an event: `PUT a=1@2`, `DELETE a@3`, with ` was …` for a previous pair.
 fn text(event: &Event) -> String {
     let kv = event.kv.as_ref().unwrap();
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -128,7 +126,7 @@ fn put_op(key: &str, value: &str) -> RequestOp {
     RequestOp { request: Some(request_op::Request::RequestPut(put(key, value))) }
 }
 
-/// Waits until a figure is `wanted`.
+/// Waits until a metric is `wanted`.
 async fn wait_for_metric(member: &Member, name: &str, wanted: f64) {
     let deadline = Instant::now() + PATIENCE;
     while metric(member, name) != wanted {
@@ -315,12 +313,12 @@ async fn progress_is_reported_on_request_and_periodically() {
     member.running().wait_for("adjusting watch progress notify interval to minimum period");
     let mut stream = Stream::open(member).await;
     stream.send(progress());
-    let (_, present) = stream.watch(on("a")).await; // No answer without a watcher.
+    let (_, present) = stream.watch(on("a")).await; // No response without a watcher.
     stream.send(progress());
     let answer = stream.next().await;
     assert_eq!((answer.watch_id, answer.header.unwrap().revision), (-1, present));
     assert!(answer.events.is_empty() && !answer.created && !answer.canceled, "{answer:?}");
-    // Of another key, so the watcher gets no event.
+    // For another key, so that the watcher receives no event.
     let newest = member.put("b", "1").await;
     stream.send(progress());
     assert_eq!(stream.next().await.header.unwrap().revision, newest);
@@ -333,7 +331,7 @@ async fn progress_is_reported_on_request_and_periodically() {
     }
     assert!(began.elapsed() > Duration::from_millis(150), "more often than every 100 ms");
 
-    // A watcher whose start is in the future is not answered for.
+    // A watcher with a future start revision is excluded from progress.
     let future = WatchCreateRequest { start_revision: newest + 3, ..on("d") };
     let (id_of_future, _) = stream.watch(future).await;
     stream.send(progress());
@@ -362,7 +360,7 @@ async fn a_follower_delivers_each_event_once_while_the_leader_is_killed() {
         for n in 0..600 {
             loop {
                 assert!(Instant::now() < deadline, "no put is acknowledged");
-                // A put without an answer may have been carried out: its event comes under another number.
+                // A put without a response may have been applied: its event then has another revision.
                 let request = put("k", &n.to_string());
                 if let Ok(answer) = writer.clone().put(request).await {
                     acknowledged.push((answer.into_inner().header.unwrap().revision, n));
@@ -457,7 +455,7 @@ async fn readers_that_stop_in_history_hold_little_of_it() {
     }
     wait_for_metric(member, "etcd_debugging_mvcc_watcher_total", READERS as f64).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // 32 MiB of events that wait, and some 64 KiB for each connection and its stream.
+    // 32 MiB of queued events, and about 64 KiB per connection with its stream.
     let grown = resident_bytes(member) - before;
     assert!(grown < f64::from(90 << 20), "resident memory has grown by {grown} bytes");
     for reader in readers.iter_mut().step_by(50) {
@@ -486,7 +484,7 @@ async fn a_deleted_range_with_large_previous_values_is_not_held_in_memory() {
     let request = DeleteRangeRequest { key: "k".into(), range_end: "l".into(), ..Default::default() };
     kv.clone().delete_range(request).await.unwrap();
     member.put("after", "1").await;
-    // Without previous values first: then the hub has reached the revision.
+    // Without previous values first: afterwards the hub has reached the revision.
     for (stream, prev_kv) in streams.iter_mut().rev() {
         let bodies = metric(member, "kv_server_watch_body_bytes");
         assert!(bodies < f64::from(2 << 20), "{bodies} bytes of events wait");
@@ -530,14 +528,14 @@ async fn a_compaction_inside_a_large_response_ends_the_stream() {
     let newest = member.put("after", "1").await;
     compact(member, newest).await;
     assert_eq!(stream.answer().await.unwrap_err().code(), Code::Unavailable);
-    // Where the client goes on, it learns why.
+    // A client that resumes at the next revision receives the reason.
     let mut stream = Stream::open(member).await;
     stream.watch(everything(newest - 1)).await;
     let answer = stream.next().await;
     assert_eq!((answer.canceled, answer.compact_revision), (true, newest));
 }
 
-/// The create requests of ranges that begin with `key`, in one stream, without waiting for each answer.
+/// Creates ranges that start with `key` on a stream, without waiting for each response.
 async fn watch_ranges(stream: &mut Stream, key: &str, count: usize) {
     for n in 0..count {
         let range_end = format!("{key}~{n:06}").into();
@@ -561,13 +559,13 @@ async fn ranges_that_need_copies_of_a_large_revision_cost_bounded_memory() {
     watch_ranges(&mut greedy, "a", 500).await;
     let before = resident_bytes(member);
     let value = "v".repeat(600 << 10);
-    // Each range takes the first and the last put, and not the one between them.
+    // Each range includes the first and the last put, but not the put between them.
     let success = vec![put_op("a1", &value), put_op("between", "x"), put_op("a2", &value)];
     member.kv().await.txn(TxnRequest { success, ..Default::default() }).await.unwrap();
     assert_eq!(texts(&healthy.events(1).await).len(), 1);
     let grown = resident_bytes(member) - before;
     assert!(grown < f64::from(150 << 20), "resident memory has grown by {grown} bytes");
-    // Each of the ranges gets both when the stream is read.
+    // Each range receives both puts when the stream is read.
     for _ in 0..500 {
         assert_eq!(greedy.events(2).await.len(), 2);
     }
@@ -662,7 +660,7 @@ async fn a_stream_that_is_reset_frees_its_watchers() {
     wait_for_metric(member, "etcd_debugging_mvcc_watch_stream_total", 0.0).await;
     let labels = "grpc_method=\"Watch\",grpc_service=\"etcdserverpb.Watch\",grpc_type=\"bidi_stream\"";
     assert_eq!(metric(member, &format!("grpc_server_started_total{{{labels}}}")), 10.0);
-    // For each stream a create and a cancel request to open it, 20 creates, and its end.
+    // Per stream: a create and a cancel request to open it, 20 creates, and the close.
     assert_eq!(metric(member, &format!("grpc_server_msg_received_total{{{labels}}}")), 230.0);
     assert_eq!(metric(member, &format!("grpc_server_msg_sent_total{{{labels}}}")), 220.0 + 80.0);
     let cancelled = format!("grpc_server_handled_total{{grpc_code=\"Canceled\",{labels}}}");
@@ -698,7 +696,7 @@ async fn ten_thousand_watchers_share_a_stream() {
     assert_eq!(stream.next().await.watch_id, -1);
 }
 
-/// h2 closes a connection with too many small messages that nothing has taken.
+/// h2 closes a connection with too many small unread messages.
 #[tokio::test]
 async fn forty_thousand_watchers_are_created_at_once_on_one_stream() {
     const WATCHERS: i64 = 40_000;

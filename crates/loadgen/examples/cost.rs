@@ -1,11 +1,11 @@
-//! The cost of the load generator: a thousand callers on a hundred connections against an echo server.
+//! The CPU cost of the load generator: a thousand callers on a hundred connections against an echo server.
 //!
-//! `cargo run --release -p loadgen --example cost` starts the echo as a separate process (this program
-//! again), so that its processor time is not counted. An argument of the form host:port measures that server
-//! instead.
+//! `cargo run --release -p loadgen --example cost` starts the echo server as a separate process (of this
+//! program), so that its processor time is not counted. An argument of the form host:port measures that
+//! server instead.
 //!
-//! The kernel takes a large part of the budget of 15 µs per request: system calls are shared by requests that
-//! arrive together, copying is not.
+//! The kernel uses a large part of the budget of 15 µs per request: requests that arrive together share
+//! system calls, but not copying.
 
 use api::etcdserverpb::{PutResponse, ResponseHeader};
 use bytes::Bytes;
@@ -59,7 +59,7 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
     for round in 0..=ROUNDS {
         let measurement = plan.clone().measure()?;
         let (cost, rate) = (measurement.client_cpu_micros(), measurement.per_second());
-        // Round 0 warms up.
+        // Round 0 is the warm-up.
         if round > 0 {
             println!(
                 "{cost:.1} µs per request at {rate:.0} requests/s, {} failed",
@@ -78,7 +78,7 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if median <= BUDGET_MICROS { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Answers every call with the same bytes.
+/// Responds to every call with the same bytes.
 #[expect(clippy::print_stdout, reason = "the other process reads the address")]
 async fn serve() -> Result<(), Box<dyn Error>> {
     let header = ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
@@ -92,7 +92,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         socket.set_nodelay(true)?;
         let answer = answer.clone();
         tokio::spawn(async move {
-            // A client that hangs up ends its connection, nothing else.
+            // A client error only closes its connection.
             let _ = echo(socket, answer).await;
         });
     }

@@ -1,5 +1,5 @@
-//! Several load generators as one: a controller sends one command line to agents on other machines, lets all
-//! begin at the same time, and adds their results up.
+//! Distributed load generation: a controller sends one command line to agents on other machines, starts them
+//! at the same time, and merges their results.
 //!
 //! ```text
 //!   controller ──arguments──▶ agent: creates what it works on, opens its connections
@@ -9,13 +9,13 @@
 //! ```
 //!
 //! * One JSON value per line, in both directions.
-//! * Each agent sends the whole load of the command: two agents send twice as many requests. What all of
-//!   them work on is created by the first.
-//! * An agent that works or waits says so each second. One that is silent for long is given up, and the
-//!   result says that its part is missing.
-//! * Histograms are added up, so percentiles are those of all requests together. Slices of time are not sent.
+//! * Each agent sends the whole load of the command: two agents send twice as many requests. The first agent
+//!   creates the objects that they share.
+//! * An agent reports every second while it works or waits. An agent that stays silent is dropped, and the
+//!   result states that its part is missing.
+//! * Histograms are merged, so percentiles cover all requests. Time slices are not sent.
 //!
-//! Must not depend on the command line.
+//! Independent of the command line.
 
 use crate::run::results::Measurement;
 use bench_report::model::Machine;
@@ -27,63 +27,61 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A value that the other side does not take within this time is not sent.
+/// Timeout for sending a value.
 const SEND_WAIT: Duration = Duration::from_secs(60);
 
-/// What is sent in one line.
+/// A message, sent as a line.
 pub trait Value: DeserializeOwned {
-    /// A longer line is refused.
+    /// Longer lines are rejected.
     const BYTES_MAX: usize;
 }
 
-/// A command line.
+/// The message is a command line.
 impl Value for AgentOrder {
     const BYTES_MAX: usize = 1 << 20;
 }
 
-/// A measurement with all its failed positions and histograms is some megabytes.
+/// A measurement with all its failed positions and histograms takes some megabytes.
 impl Value for AgentReply {
     const BYTES_MAX: usize = 256 << 20;
 }
 
-/// From the controller.
+/// Message from the controller.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum AgentOrder {
-    /// Open the connections of this command, whose arguments follow the name of the program.
+    /// Prepare: open the connections of this command. The arguments exclude the program name.
     Prepare {
         arguments: Vec<String>,
         place: AgentPlace,
     },
     Begin,
-    /// End early, with what was measured so far.
+    /// Stop early and report the partial measurement.
     Stop,
 }
 
-/// Which of the agents it is.
+/// Position of the agent among all agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentPlace {
     pub index: u64,
     pub of: u64,
 }
 
-/// From an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum AgentReply {
-    /// It lives, and has so many answers and failures so far.
+    /// Heartbeat with the counts so far.
     Working {
         answered: u64,
         failed: u64,
     },
     Prepared,
     Ended(Box<Measurement>),
-    /// The command makes no sense to it, or failed.
+    /// The command is invalid for the agent, or failed.
     Refused(String),
 }
 
-/// One end of a connection.
 pub struct AgentLine {
     stream: BufReader<TcpStream>,
-    /// The part of the next value that has arrived.
+    /// Received part of the next value.
     partial: Vec<u8>,
 }
 
@@ -102,7 +100,7 @@ impl AgentLine {
         timeout(SEND_WAIT, sent).await?
     }
 
-    /// The next value of the other side. Nothing is lost if this future is dropped.
+    /// Receives the next value. Cancel-safe.
     pub async fn receive<T: Value>(&mut self) -> io::Result<T> {
         let room = T::BYTES_MAX.saturating_sub(self.partial.len()) as u64;
         (&mut self.stream).take(room).read_until(b'\n', &mut self.partial).await?;
@@ -119,7 +117,7 @@ impl AgentLine {
     }
 }
 
-/// As if all had been sent by one load generator; `None` without runs.
+/// Merges runs as if a single load generator had sent all requests; `None` without runs.
 pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
     runs.into_iter().reduce(|mut whole, run| {
         whole.tally.merge(&run.tally);
@@ -154,7 +152,7 @@ pub fn merged(runs: Vec<Measurement>) -> Option<Measurement> {
     })
 }
 
-/// All machines as one.
+/// Merges the descriptions of machines.
 pub fn machine(all: &[Machine]) -> Machine {
     let names = |of: fn(&Machine) -> &String| {
         let mut names: Vec<&str> = Vec::new();
@@ -215,7 +213,7 @@ mod tests {
         let sender = tokio::spawn(async move { while sending.write_all(&[b'x'; 4096]).await.is_ok() {} });
         let refused = async {
             loop {
-                // As a select drops it, of which another branch is ready again and again.
+                // Simulates a select whose other branch is ready repeatedly.
                 if let Ok(received) =
                     timeout(Duration::from_micros(200), receiver.receive::<AgentOrder>()).await
                 {

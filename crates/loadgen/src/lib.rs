@@ -1,5 +1,5 @@
 //! The load generator: a closed or open loop of requests against any etcd-compatible server, and watchers of
-//! what it writes.
+//! the written keys.
 //!
 //! ```text
 //!   Workload (what) ─┐
@@ -8,9 +8,8 @@
 //! ```
 //!
 //! As a library: a [`LoadPlan`] describes a run, [`LoadPlan::measure`] executes it, and a [`CallObserver`]
-//! is called for each acknowledged write. An [`OpenWatchers`] in the plan adds watchers. [`verify()`]
-//! checks what a cluster promises while it uses it. Each folder uses only the folders above it in this
-//! list.
+//! is called for each acknowledged write. An [`OpenWatchers`] in the plan adds watchers. [`verify()`] checks
+//! the guarantees of a cluster under load. Each folder uses only the folders above it in this list.
 
 mod stats; // counters and coarse histograms
 mod workload; // positions become requests
@@ -18,15 +17,15 @@ mod workload; // positions become requests
 mod client; // endpoints, TLS, connections, calls
 mod run; // schedule, workers, results
 mod server; // CPU, memory and disk use of the servers and of this machine
-mod verify; // guarantees of a cluster, checked while it is used
+mod verify; // checks a cluster's guarantees under load
 
 mod agents; // several generators as one
 
-mod proxy; // breaks guarantees on purpose
+mod proxy; // violates guarantees on purpose
 
-mod output; // figures of one run, and their text
+mod output; // statistics of a run, and their text
 
-mod compare; // suites on one system, or on two in turn
+mod compare; // suites on one system or two
 
 pub mod cli; // the program
 

@@ -1,4 +1,4 @@
-//! Whole runs against a small gRPC server in this process: what arrives there, and what is reported of it.
+//! Complete runs against a small in-process gRPC server: the received requests, and the reported results.
 
 use crate::common::{Behaviour, Server};
 use api::etcdserverpb::RangeRequest;
@@ -93,7 +93,7 @@ fn connections_and_callers_are_as_many_as_asked_for() {
     let plan = LoadPlan { endpoints, conns: 3, clients: 12, ..plan(&servers[0], read(), 240) };
     assert_eq!(counts(&plan.measure().unwrap()), (240, 0));
     for server in &servers {
-        // Each of the three objects may end with an odd call.
+        // Each of the three objects may stop at an odd call.
         let requests = server.store.requests.load(SeqCst);
         assert!((117..=123).contains(&requests), "calls go to the endpoints in turn: {requests}");
         assert_eq!(server.store.peers.lock().unwrap().len(), 3, "one connection per object and endpoint");
@@ -145,7 +145,7 @@ fn a_rate_is_kept() {
 
 #[test]
 fn an_open_loop_counts_from_the_intended_moment() {
-    // One caller, 5 ms per answer, 1,000 per second wanted: the nth answer is about 4 n ms late.
+    // One caller, 5 ms per response, 1,000 per second intended: the nth response is about 4 n ms late.
     let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
     let tally = |pace| LoadPlan { pace, ..plan(&server, read(), 40) }.measure().unwrap().tally;
     let (open, closed) = (tally(RunPace::Open(1000.0)), tally(RunPace::AtMost(1000.0)));

@@ -1,4 +1,4 @@
-//! How the program ends: its exit status, and what becomes of the servers that it started.
+//! Exit of the program: its status, and the fate of the servers that it started.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::PermissionsExt;
@@ -37,7 +37,7 @@ fn the_exit_status_distinguishes_a_wrong_command_line_from_a_failed_run() {
     }
 }
 
-/// Whether a process still runs. A zombie does not.
+/// Reports whether a process still runs. Zombies do not count.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

@@ -1,7 +1,6 @@
-//! Runs against servers in this process, and against real etcd where it is built.
+//! Runs against in-process servers, and against real etcd if it is built.
 //!
-//! One program, which is linked once. Tests that need a process for themselves are separate targets: see
-//! `Cargo.toml`.
+//! Linked as a single program. Tests that need a separate process are separate targets: see `Cargo.toml`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

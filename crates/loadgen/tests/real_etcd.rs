@@ -1,8 +1,7 @@
-//! The program against real etcd: TLS and users; endpoints that are refused before any load is sent; the
+//! The program against real etcd: TLS and users; endpoints that are rejected before any load is sent; the
 //! report of an interrupted run.
 //!
-//! Needs etcd and etcdctl (`interop/build.sh` makes them, or `ETCD_BIN` names their directory) and the
-//! openssl program.
+//! Needs etcd and etcdctl (built by `interop/build.sh`, or in the directory `ETCD_BIN`) and openssl.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -32,7 +31,7 @@ fn openssl(dir: &Path, arguments: &str) {
     assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A root, and two certificates signed by it.
+/// Creates a root, and two certificates signed by it.
 fn make_certificates(dir: &Path) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout";
     openssl(dir, &format!("req -x509 {key} ca.key -out ca.pem -days 2 -subj /CN=root"));
@@ -45,7 +44,6 @@ fn make_certificates(dir: &Path) {
     }
 }
 
-/// How a server is reached.
 #[derive(Clone, Copy, PartialEq)]
 enum Security {
     Open,
@@ -70,7 +68,7 @@ impl Etcd {
             &client,
         ]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        // Makes the cluster's id another one for each.
+        // Gives each cluster a different id.
         command.args(["--initial-cluster", &format!("default={peer}"), "--initial-cluster-token", &peer]);
         if security == Security::Secured {
             make_certificates(dir.path());
@@ -97,7 +95,6 @@ impl Etcd {
         etcdctl.args(command.split(' ')).output().unwrap().status.success()
     }
 
-    /// A command on these endpoints.
     fn loadgen(&self, endpoints: &str, arguments: &str) -> Command {
         let mut loadgen = Command::new(env!("CARGO_BIN_EXE_loadgen"));
         loadgen.current_dir(self.dir.path()).args(arguments.split_whitespace());
@@ -106,7 +103,7 @@ impl Etcd {
         loadgen
     }
 
-    /// Exit status, standard output and standard error of a short run with these flags.
+    /// Runs a short load with these flags; returns exit status, standard output and standard error.
     fn load(&self, endpoints: &str, flags: &str) -> (Option<i32>, String, String) {
         let line = format!("put --total=200 --conns=2 --clients=8 {flags}");
         output_of(self.loadgen(endpoints, &line).output().unwrap())
@@ -233,7 +230,7 @@ impl Three {
         Self { dir, members }
     }
 
-    /// The place of the leader, as etcdctl sees it.
+    /// Returns the index of the leader according to etcdctl.
     fn leader(&self) -> usize {
         let leads = |address: &str| {
             let mut etcdctl = Command::new(bin("etcdctl"));
@@ -425,7 +422,7 @@ fn a_healthy_cluster_passes_verification_through_every_member() {
     assert_eq!(out, "", "the keys are deleted at the end");
 }
 
-/// An agent on a free port, which ends with the value.
+/// Starts an agent on a free port, stopped on drop.
 fn agent(dir: &Path) -> (Process, String) {
     let address = format!("127.0.0.1:{}", testkit::port());
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
@@ -469,7 +466,7 @@ fn agents_send_each_kind_of_load_and_their_results_are_added_up() {
         }
     }
 
-    // One agent dies: what the other one sent is reported, and the status is a failure.
+    // One agent dies: the results of the other are reported, and the status is a failure.
     let line = format!("put --duration=3s --rate=100 --clients=5 {agents} --json=-");
     let child = etcd.loadgen(&etcd.address, &line).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -505,7 +502,7 @@ fn a_suite_on_a_cluster_that_runs_keeps_to_its_prefix() {
         line.unwrap().parse::<u64>().unwrap()
     };
     assert!(count(&all) > 100 && count(&all) == count(&own), "{all}{own}");
-    // The commit is that of the binary: the directory is no clone.
+    // Reports the commit of the binary, because the directory is not a clone.
     let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
     let version = Command::new(env!("CARGO_BIN_EXE_loadgen")).arg("--version").output().unwrap();
     let version = output_of(version).1;
@@ -549,7 +546,7 @@ fn a_signal_ends_each_phase_with_its_status() {
         (status, out, err)
     };
     for (line, part) in [
-        // In the warm-up, in the load phase, in the run, and in a check.
+        // During the warm-up, the load phase, the run, and a check.
         ("put --rate=100 --duration=60s --warm-up=60s", "interrupted before the measurement began"),
         ("ycsb --records=100000000", "records loaded"),
         ("put --rate=100 --duration=60s", " (interrupted)"),
@@ -600,14 +597,14 @@ fn a_full_disk_costs_the_file_and_not_the_result() {
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
     let etcd = Etcd::start(Security::Open);
-    // etcd takes 1.5 MiB per request.
+    // etcd's limit is 1.5 MiB per request.
     for (max_errors, expected) in [(0, Some(1)), (3, Some(1)), (4, Some(0))] {
         let line = format!("put --total=4 --val-size=2000000 --max-errors={max_errors}");
         let (status, out, err) = output_of(etcd.loadgen(&etcd.address, &line).output().unwrap());
         assert_eq!(status, expected, "{out}{err}");
         assert!(out.contains("[4]\tInvalidArgument: etcdserver: request is too large"), "{out}");
     }
-    // A limit of errors is that of the exit status, and several rates have one as well.
+    // An error limit determines the exit status, also with several rates.
     for (flags, expected) in [
         ("--total=4 --slo=errors=4", 0),
         ("--total=4 --slo=errors=4 --max-errors=3", 1),
@@ -624,7 +621,7 @@ fn errors_are_grouped_with_a_sample_and_fail_the_program_beyond_the_limit() {
 #[ignore = "needs real etcd (interop/build.sh)"]
 fn watchers_leases_and_transactions_are_measured_without_a_failure() {
     let etcd = Etcd::start(Security::Open);
-    // (command, titles of its reports, requests or events that succeed; 0: any number)
+    // (command, titles of its reports, successful requests or events; 0: any number)
     for (line, titles, succeeded) in [
         ("txn-mixed k --total=100 --clients=5", "Total Read Ops: Total Write Ops:", 100),
         ("lease-keepalive --total=100 --clients=5 --conns=2", "Summary:", 100),

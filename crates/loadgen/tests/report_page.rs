@@ -1,8 +1,8 @@
-//! The report's page in a real browser: no console messages, tables equal to the result, no overflow on
-//! a phone, sufficient contrast in light and dark mode.
+//! The report's page in a real browser: no console messages, tables equal to the result, no overflow on a
+//! phone, sufficient contrast in light and dark mode.
 //!
-//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). Screenshots are left in the
-//! target directory for people to look at. `REPORT=FILE.json` opens a kept comparison instead of the sample.
+//! Needs Chromium; built with the feature `chromium` only (see `.ci/run report`). Screenshots are left in
+//! the target directory for inspection. `REPORT=FILE.json` opens a saved comparison instead of the sample.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,21 +20,20 @@ enum Scheme {
     Dark,
 }
 
-/// The JSON of the page: the sample, or another one that is asked for.
+/// Returns the JSON of the page: the sample, or the requested one.
 fn json() -> PathBuf {
     std::env::var_os("REPORT").map_or_else(|| SAMPLE.into(), PathBuf::from)
 }
 
-/// The page made of it, below a separate directory.
+/// The generated page, in a separate directory.
 struct Page {
     dir: tempfile::TempDir,
     html: String,
 }
 
-/// What a browser made of a page.
+/// Result of loading a page in a browser.
 struct Seen {
     dom: String,
-    /// Lines that it wrote to its console.
     console: Vec<String>,
 }
 
@@ -53,7 +52,7 @@ impl Page {
         Self { dir, html }
     }
 
-    /// The page with a script of ours at its end, and without the policy that forbids scripts.
+    /// Appends a script to the page, and removes the policy that forbids scripts.
     fn with_probe(&self, script: &str) -> String {
         let policy = self.html.find("<meta http-equiv=\"Content-Security-Policy\"").unwrap();
         let end = policy + self.html[policy..].find('>').unwrap() + 1;
@@ -71,8 +70,8 @@ impl Page {
         Seen { dom: String::from_utf8(output.stdout).unwrap(), console }
     }
 
-    /// What the script wrote into `#probe`, as JSON. The page is shown in a frame of the size: windows have a
-    /// least width.
+    /// Returns the JSON that the script wrote into `#probe`. The page is displayed in a frame of this size,
+    /// because windows have a minimum width.
     fn probe(&self, script: &str, size: (u32, u32), scheme: Scheme) -> Value {
         let framed = self.with_probe(script).replace('&', "&amp;").replace('"', "&quot;");
         let (width, height) = size;
@@ -94,7 +93,7 @@ impl Page {
 fn chromium(profile: &Path, (width, height): (u32, u32), scheme: Scheme) -> Command {
     let program = std::env::var_os("CHROMIUM").unwrap_or_else(|| "chromium".into());
     let mut command = Command::new(program);
-    // Inside a container there is neither a sandbox to be had nor a large /dev/shm.
+    // Containers offer neither a sandbox nor a large /dev/shm.
     command.args([
         "--headless",
         "--no-sandbox",
@@ -115,14 +114,14 @@ fn chromium(profile: &Path, (width, height): (u32, u32), scheme: Scheme) -> Comm
     command
 }
 
-/// Every table as rows of cells, a cell as its text without what is small in it.
+/// Extracts every table as rows of cells, each as its text without small elements.
 const TABLES: &str = r#"
 const text = (cell) => { const copy = cell.cloneNode(true); copy.querySelectorAll("small").forEach((s) => s.remove()); return copy.textContent.trim(); };
 const tables = [...document.querySelectorAll("table")].map((table) => [...table.tBodies[0].rows].map((row) => [...row.cells].map(text)));
 document.getElementById("probe").textContent = JSON.stringify(tables);
 "#;
 
-/// How far the page goes, what it fetched, which plots show nothing, and which words are too faint.
+/// Measures the overflow of the page, its fetched resources, empty plots, and texts with a low contrast.
 const LAYOUT: &str = r#"
 document.querySelectorAll("details").forEach((d) => { d.open = true; });
 const parts = (c) => c.match(/[\d.]+/g).map(Number);
@@ -167,7 +166,7 @@ fn a_page_that_fetches_or_runs_something_would_be_noticed() {
     }
 }
 
-/// A number as the page writes it: close to this.
+/// Parses a number of the page; rounded.
 fn number(text: &str) -> Option<f64> {
     text.replace(',', "").parse().ok()
 }
@@ -177,8 +176,8 @@ fn the_tables_hold_the_numbers_of_the_result() {
     let page = Page::new();
     let tables = page.probe(TABLES, DESKTOP, Scheme::Light);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(json()).unwrap()).unwrap();
-    // Per suite: speed, cost, sums and differences if there are any, then one table per row. Columns:
-    // published, second side (etcd), first side, ratio.
+    // Per suite: speed, cost, sums and differences if any, then a table per row. Columns: published, second
+    // side (etcd), first side, ratio.
     let mut tables = tables.as_array().unwrap().iter();
     let mut compared = 0;
     let mut close = |cell: &Value, value: &Value, what: &str| {
@@ -194,7 +193,7 @@ fn the_tables_hold_the_numbers_of_the_result() {
         let rows = suite["rows"].as_array().unwrap();
         let speed = tables.next().unwrap().as_array().unwrap();
         assert_eq!(speed.len(), rows.len(), "{}", suite["id"]);
-        // The last columns are those of the p99, whether or not something was published.
+        // The last columns are for p99, whether or not values were published.
         for (cells, row) in speed.iter().zip(rows) {
             let cells = cells.as_array().unwrap();
             assert_eq!(cells[0], row["title"]);
@@ -218,7 +217,7 @@ fn the_tables_hold_the_numbers_of_the_result() {
         }
         for row in rows {
             let full = tables.next().unwrap().as_array().unwrap();
-            // A figure that neither side has is no line of the table.
+            // A metric missing on both sides has no line in the table.
             let nothing = Value::Array(vec![Value::Null; 3]);
             let find = |title: &str| {
                 let line = full.iter().find(|cells| cells[0].as_str().unwrap().starts_with(title));
@@ -280,7 +279,7 @@ fn screenshots_are_taken_for_people_to_look_at() {
             .output();
         assert!(output.unwrap().status.success());
         let png = std::fs::read(&shot).unwrap();
-        // The header of a PNG holds its width at byte 16.
+        // The header of a PNG contains its width at byte 16.
         assert_eq!(png[16..20], width.to_be_bytes());
         assert!(png.len() > 50_000, "{name} is nearly empty: {} bytes", png.len());
     }

@@ -15,13 +15,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const STALL: Duration = Duration::from_secs(2);
-/// Little work, so that a slow machine keeps up with it.
+/// Little work, so that a slow machine can keep up.
 const PER_SECOND: f64 = 1_000.0;
 const TOTAL: u64 = 4_000;
 const CLIENTS: usize = 20;
 const CHILD: &str = "LOADGEN_TEST_SERVES";
 
-/// A server in a separate process: a signal stops a whole process.
+/// A server in a separate process, because a signal stops a whole process.
 struct Process(Child, Endpoint);
 
 impl Process {
@@ -48,7 +48,7 @@ impl Drop for Process {
     }
 }
 
-/// Not a test: the other process of the test below.
+/// Helper process of the tests below; not a test.
 #[test]
 #[ignore = "does nothing unless the test below starts it"]
 fn serves_as_the_process_that_is_stopped() {
@@ -57,11 +57,11 @@ fn serves_as_the_process_that_is_stopped() {
     }
     let server = Server::start(Behaviour::Answers);
     println!("serving at {}", server.endpoint);
-    // Until the test that started it ends, in any way.
+    // Runs until the starting test finishes in any way.
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// A run at this pace, whose server stands still for two seconds after its first second.
+/// Runs at this pace, with a server stall of two seconds after the first second.
 fn stalled(pace: RunPace) -> Measurement {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
@@ -82,7 +82,7 @@ fn over(measurement: &Measurement, seconds: f64) -> u64 {
     latencies.len() - latencies.count_between(0, (seconds * 1e9) as u64)
 }
 
-/// How a run ends while its server does not answer.
+/// Way in which a run stops while its server is unresponsive.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Interrupted,
@@ -90,7 +90,7 @@ enum End {
     NoEndpoint,
 }
 
-/// An open loop whose server stops after the first replies, and does not go on before the run ends.
+/// Runs an open loop with a server that stops after the first replies, until the run stops.
 fn ended(end: End) -> (Measurement, Duration) {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
@@ -140,11 +140,12 @@ fn a_run_that_ends_early_counts_every_request_that_was_due() {
         let tally = &measurement.tally;
         let stall_ns = stall.as_nanos() as u64;
         assert!(tally.slowest_ns >= stall_ns * 8 / 10, "{end:?}: {} of {stall:?}", tally.slowest_ns);
-        // One request per millisecond was due: half of those of the stall waited for more than its half.
+        // One request per millisecond was due: half of those during the stall waited for more than half of
+        // it.
         let (slow, due) = (over(&measurement, stall.as_secs_f64() / 2.0), stall.as_millis() as u64 / 2);
         assert!(slow >= due * 7 / 10, "{end:?}: {slow} of {due}");
         assert!(tally.succeeded_len() < tally.counted_len(), "{end:?}: {:?}", tally.unanswered);
-        // Calls without a reply are errors, with each of the three ends.
+        // Calls without a reply are errors in all three cases.
         assert!(measurement.errors() >= CLIENTS as u64 / 2, "{end:?}: {}", measurement.errors());
     }
 }
@@ -153,8 +154,7 @@ fn a_run_that_ends_early_counts_every_request_that_was_due() {
 fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     let open = stalled(RunPace::Open(PER_SECOND));
     assert_eq!((open.tally.succeeded_len(), open.tally.failed_len()), (TOTAL, 0));
-    // 1,000 a second were due while the server stood still: a request due t after the stop waited 2 s − t at
-    // least.
+    // 1,000 a second were due during the stall: a request due t after its start waited at least 2 s − t.
     for (seconds, due) in [(1.9, 100), (1.0, 1_000), (0.5, 1_500)] {
         let slow = over(&open, seconds);
         assert!(slow >= due * 9 / 10, "{slow} of {due} requests took over {seconds} s");
@@ -162,8 +162,8 @@ fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     assert!(open.tally.slowest_ns >= 1_950_000_000, "{}", open.tally.slowest_ns);
     let p999 = open.tally.latencies_ns.value_at_percentile(99.9);
     assert!(p999 >= 1_900_000_000, "{p999}");
-    // Sent one by one as callers became free: counted from there, one request per caller took long, and a few
-    // more where the machine stood still by itself.
+    // Sent one by one as callers became free: measured from sending, one request per caller was slow, and a
+    // few more if the machine stalled.
     let service = &open.tally.services_ns;
     let served_slowly = service.len() - service.count_between(0, 1_000_000_000);
     assert!(over(&open, 1.0) >= 10 * served_slowly, "{served_slowly} requests were served slowly");
@@ -172,7 +172,7 @@ fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
 
     let closed = stalled(RunPace::AtMost(PER_SECOND));
     assert_eq!(closed.tally.succeeded_len(), TOTAL);
-    // It shows one slow request per caller.
+    // A closed loop has one slow request per caller.
     let (hidden, counted) = (over(&closed, 0.5), over(&open, 0.5));
     assert!(counted >= 10 * hidden, "closed loop {hidden}, open loop {counted}");
     let stall = closed.hidden_stall().unwrap();

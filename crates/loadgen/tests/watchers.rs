@@ -1,4 +1,4 @@
-//! The account of events against a small server in this process that delivers them, or does not.
+//! Tracking of events against a small in-process server that may fail to deliver them.
 
 use api::etcdserverpb::kv_server::{Kv, KvServer};
 use api::etcdserverpb::watch_request::RequestUnion;
@@ -15,25 +15,25 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// How the server treats events.
+/// Treatment of events by the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Server {
     Delivers,
-    /// The event of this revision reaches no watcher.
+    /// Does not deliver the event of this revision.
     Drops(i64),
-    /// The events of this and later revisions reach no watcher.
+    /// Does not deliver the events from this revision on.
     Freezes(i64),
-    /// This and later puts are not answered.
+    /// Does not respond to puts from this revision on.
     Stops(i64),
-    /// It reaches each watcher twice.
+    /// Delivers the event twice.
     Repeats(i64),
-    /// Its put is refused, and reaches no watcher.
+    /// Rejects the put and does not deliver it.
     Refuses(i64),
-    /// Its put is refused, but reaches each watcher.
+    /// Rejects the put but delivers it.
     RefusesButWrites(i64),
-    /// It ends each watcher.
+    /// Cancels each watcher.
     Cancels(i64),
-    /// Each watcher is sent an event of a put that was never sent.
+    /// Sends each watcher an event without a put.
     Invents,
 }
 
@@ -163,7 +163,7 @@ impl Watch for Service {
     }
 }
 
-/// Serves on a separate thread until the test ends.
+/// Serves on a separate thread until the test finishes.
 fn serve(server: Server, revision: i64) -> Endpoint {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -186,7 +186,7 @@ fn watching(awaits: Awaits) -> OpenWatchers {
     OpenWatchers { streams: 3, per_stream: 4, keys, prev_kv: false, awaits, since_answer: true }
 }
 
-/// Twenty puts to two keys, each of which six watchers watch.
+/// Twenty puts to two keys with six watchers each.
 fn plan(server: Server) -> LoadPlan {
     let watching = watching(Awaits::Puts);
     let workload = Workload::PutKeys { keys: watching.keys.clone(), value_bytes: 8 };
@@ -263,7 +263,7 @@ fn lost_repeated_invented_and_canceled_events_are_failures() {
         (Server::Drops(20), 114, 6, "an event had not arrived"),
         (Server::Repeats(7), 120, 6, "event of revision 7: twice, out of order, or of no put"),
         (Server::Refuses(7), 114, 1, "etcdserver: request timed out"),
-        // What a failed put has written counts, and nothing is missing.
+        // Writes of a failed put count, and no event is missing.
         (Server::RefusesButWrites(7), 120, 1, "etcdserver: request timed out"),
         (Server::Invents, 120, 12, "event of revision 1: twice, out of order, or of no put"),
     ] {
@@ -276,7 +276,7 @@ fn lost_repeated_invented_and_canceled_events_are_failures() {
         assert_eq!(found, (counted, failed), "{server:?}: {texts:?}");
         assert!(texts.iter().any(|found| found.contains(text)), "{server:?}: {texts:?}");
     }
-    // The rate of the events that arrived is not that of the moment in which they did.
+    // The rate of the received events covers more than the time in which they arrived.
     let paced = LoadPlan { pace: RunPace::Open(40.0), ..plan(Server::Freezes(3)) };
     let lost = paced.measure().unwrap();
     assert_eq!((lost.tally.succeeded_len(), lost.failed_len(), lost.capped), (12, 108, false));

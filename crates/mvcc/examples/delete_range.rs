@@ -1,8 +1,8 @@
-//! What a DeleteRange of many keys costs, without consensus: `cargo run --release -p mvcc --example
+//! Measures a DeleteRange of many keys without consensus: `cargo run --release -p mvcc --example
 //! delete_range -- [keys] [rounds]`.
 //!
-//! Puts the keys, each in an entry of a hundred, then deletes all of them in one request, and compacts.
-//! Prints the time of each step for one key.
+//! Puts the keys in entries of a hundred, deletes all of them in one request, and compacts. Prints the
+//! time of each step per key.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use mvcc::{CompactProgress, KeyRange, LogPosition, MemoryBackend, Previous, StoreOptions};
 
-/// As the server has it.
+/// The server's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

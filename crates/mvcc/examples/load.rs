@@ -1,4 +1,5 @@
-//! The full cost of a put: `cargo run --release -p mvcc --example load -- noise|text|counter [memory]`.
+//! Measures the full cost of a put: `cargo run --release -p mvcc --example load -- noise|text|counter
+//! [memory]`.
 //!
 //! One million puts of 8-byte keys and 256-byte values through index, blocks and checkpoints. Prints
 //! processor time, memory and bytes on disk per step, then the same for a restart and a compaction.
@@ -37,7 +38,7 @@ fn main() {
     let mut written = 0;
     for number in 0..PUTS {
         writer.begin().put(&number.to_be_bytes(), &value(kind, number), 0);
-        // Entries of a hundred requests, as under load.
+        // Entries of a hundred requests, like under load.
         if number % 100 == 99 && writer.end_entry(LogPosition::new(number, 1)).unwrap() != Pressure::Calm {
             written += maintainer.persist().unwrap().bytes_written;
         }
@@ -78,7 +79,7 @@ fn main() {
     println!("  on disk {} MB, {:?}", on_disk(dir.path()) >> 20, store.size());
 }
 
-/// 256 bytes that do not compress, that compress well, or that are nearly all equal.
+/// Returns 256 bytes that do not compress, that compress well, or that are nearly all equal.
 fn value(kind: &str, number: u64) -> [u8; 256] {
     let mut value = [b'0'; 256];
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -116,7 +117,7 @@ impl Step {
     }
 }
 
-/// User and system time of the process, in the kernel's ticks of 10 ms.
+/// Returns the user and system time of the process; the kernel's ticks are 10 ms.
 fn cpu_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

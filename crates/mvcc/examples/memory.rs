@@ -1,13 +1,13 @@
-//! Memory per key: `cargo run --release -p mvcc --example memory -- KIND [KEYS]`, of kind `ascending`,
-//! `random`, `overwritten`, `compacted` or `superseded`.
+//! Measures memory per key: `cargo run --release -p mvcc --example memory -- KIND [KEYS]`, with kind
+//! `ascending`, `random`, `overwritten`, `compacted` or `superseded`.
 //!
-//! Puts keys of 16 bytes with values of 8 bytes, persists, and prints the growth of the process per key,
-//! without the key itself. The default is ten million keys. The block cache is 1 MiB, so nearly all of it is
-//! the index.
+//! Puts keys of 16 bytes with values of 8 bytes, persists, and prints the growth of the process per
+//! key, without the key itself. The default is ten million keys. The block cache is 1 MiB, so nearly
+//! all of the growth is the index.
 //!
-//! `overwritten` puts each key a second time. `compacted` does the same and then compacts the first versions;
-//! it also prints the peak of the compaction. `superseded` puts a hundredth of the keys a hundred times and
-//! compacts.
+//! `overwritten` puts each key a second time. `compacted` does the same and then compacts the first
+//! versions; it also prints the peak of the compaction. `superseded` puts a hundredth of the keys a
+//! hundred times and compacts.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -56,7 +56,7 @@ fn main() {
 
 fn put_all(writer: &mut Writer, maintainer: &mut Maintainer, index: &mut u64, keys: u64, kind: &str) {
     for number in 0..keys {
-        // An odd factor permutes the numbers of 64 bits.
+        // An odd factor permutes the 64-bit numbers.
         let number = if kind == "random" { number.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { number };
         let mut key = *b"registry00000000";
         key[8..].copy_from_slice(&number.to_be_bytes());

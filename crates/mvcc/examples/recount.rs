@@ -1,10 +1,10 @@
-//! What a recount of the state costs: CPU time per record, and the time of a pass at the pace of the server.
+//! Measures a recount of the state: CPU time per record, and the time of a pass at the server's pace.
 //!
 //! ```sh
 //! cargo run --release -p mvcc --example recount -- 1000000 256      # keys, bytes of each value
 //! ```
 //!
-//! The store is on disk, in `target/`. Most blocks are read from there, unpacked and checked.
+//! The store is on disk, in `target/`. Most blocks are read from there, decompressed and checked.
 
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on has failed")]
 #![allow(clippy::disallowed_methods, reason = "it measures time, and reads its arguments")]
@@ -15,7 +15,7 @@ use std::time::Duration;
 use mvcc::{LogPosition, RecountAnswer, RecountBounds, SledBackend, StoreOptions};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Those of the server, and its share of a processor.
+/// The server's bounds, and its CPU share.
 const BOUNDS: RecountBounds = RecountBounds { records: 4096, raw_bytes: 2 << 20 };
 const PAUSE_FACTOR: u32 = 60;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ fn main() {
             random ^= random << 17;
             value.extend_from_slice(&random.to_le_bytes());
         }
-        // Keys come in an order that is not theirs.
+        // Keys are not put in key order.
         let key = format!("key/{:012}", number.wrapping_mul(0x9e37_79b1) % (1 << 40));
         writer.begin().put(key.as_bytes(), &value[..value_bytes], 0);
         writer.end_entry(LogPosition::new(number + 1, 1)).unwrap();

@@ -1,14 +1,14 @@
-//! How long the store's lock is held under a mixed load: `cargo run --release -p mvcc --example
+//! Measures lock holds of the store under a mixed load: `cargo run --release -p mvcc --example
 //! store_lock_mix -- [keys] [seconds] [cpu|wall]`.
 //!
-//! Loads the keys, then runs for the given time, each on its own thread: a writer (puts, a DeleteRange over a
-//! tenth of the keys and the puts that restore them, a request that puts and then reads everything,
-//! compactions), three readers (one key, pages, ranges and counts of everything at new and old revisions,
-//! large ranges, HashKV), and the maintainer (checkpoints, compaction, defragmentation). Prints the number
-//! and the longest of all holds, by purpose.
+//! Loads the keys, then runs for the given time with a thread each: a writer (puts, a DeleteRange over
+//! a tenth of the keys and the puts that restore them, a request that puts and then reads everything,
+//! compactions), three readers (single keys, pages, ranges and counts of everything at current and old
+//! revisions, large ranges, HashKV), and the maintainer (checkpoints, compaction, defragmentation).
+//! Prints the number and the longest of all holds, by purpose.
 //!
-//! `cpu` measures processor time of the holding thread. `wall` includes the time in which the thread was not
-//! running, so it needs a machine with a free core per thread.
+//! `cpu` measures processor time of the holding thread. `wall` includes time in which the thread was
+//! not running, so it needs a free core per thread.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use mvcc::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// As the server has it.
+/// The server's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -87,7 +87,7 @@ fn main() {
     print_holds(&store, is_cpu);
 }
 
-/// Of all holds since the store was opened.
+/// Prints the holds since the store was opened.
 fn print_holds(store: &Store, is_cpu: bool) {
     let clock = if is_cpu { "cpu" } else { "wall" };
     println!("{:<12} {:>12} {:>14}   ({clock})", "hold", "holds", "longest ms");
@@ -120,7 +120,7 @@ impl Load {
         self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
-    /// One write of each kind. Returns the slowest single put.
+    /// Does one write of each kind. Returns the slowest single put.
     fn round(&mut self, store: &Store, round: u64) -> Duration {
         let mut slowest = Duration::ZERO;
         for number in 0..20_000 {
@@ -158,7 +158,7 @@ fn maintain(maintainer: &mut Maintainer, is_over: &AtomicBool) {
     }
 }
 
-/// Whether a read succeeded. A compaction may have removed its revision.
+/// Reports whether a read succeeded. A compaction may have removed its revision.
 fn is_answered<T>(answer: mvcc::Result<T>) -> bool {
     match answer {
         Ok(_) => true,

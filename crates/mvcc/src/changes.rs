@@ -1,30 +1,24 @@
-//! Events: the changes of the store, read back from the block log in revision order.
+//! Events: the changes of the store, read back from the blocks in revision order.
 //!
 //!   changes(from) ──▶ lock: clone the blocks from `from` on ──▶ unlock ──▶ load ──▶ Changes ──▶ Change …
 //!
-//! * Only whole main revisions are returned, up to the published one. A revision is never split.
-//! * Every change at or above the compact revision is returned, also a put that was superseded later. Of a
-//!   key that one request changed more than once at the compact revision, the last change at least.
-//!   Compaction removes only records below its revision, and those that are not visible there.
-//! * A read that races a compaction gets all changes or `Compacted`: the compact revision is checked under
-//!   the same hold of the lock in which the blocks are cloned, and blocks never change.
+//! * Only whole main revisions up to the published one are returned.
+//! * Every change above the compact revision is returned, including puts that were superseded later. At
+//!   the compact revision, a key that one request changed several times has at least its last change.
+//! * A read that races with a compaction returns all changes or `Compacted`: the compact revision is
+//!   checked while holding the lock under which the blocks are cloned, and blocks never change.
 //!
-//! The index is not used, except to find previous values.
+//! # Followers
 //!
-//! # A follower
+//! A follower is a reader of the latest changes. A compaction applied between their publication and the
+//! read takes effect immediately for other reads, but removes records only after the follower has read
+//! them.
 //!
-//! A reader of changes that a compaction waits for.
-//!
-//! A reader that follows the newest revision reads some milliseconds after it was published. A compaction may
-//! be applied in between. It takes effect at once for other reads, but its records are removed only after the
-//! follower has read them. So the follower misses no change.
-//!
-//! Invariants:
 //! - The next revision to read is pinned. A compaction above it waits before it removes a record.
-//! - An installed store has the changes from the next revision on, or has compacted it. Only then a read
-//!   fails with `Compacted`.
+//! - An installed store has the changes from the next revision on, or has compacted it. Only in the
+//!   latter case a read fails with `Compacted`.
 //!
-//! A follower must read on, or be dropped: until then no compaction frees space.
+//! A follower must continue to read or be dropped: otherwise compactions do not free space.
 
 use std::sync::Arc;
 
@@ -35,16 +29,16 @@ use crate::error::{Error, Result};
 use crate::store::{LockPurpose, RecordSource, Store, StoreData, StoreShared, load_all, missing_record};
 use crate::types::{KeyValue, KeyValueRef, Revision};
 
-/// What one block counts at least against the bytes of a read. It bounds the number of blocks that are cloned
-/// under one hold of the lock: 1000 for 1 MiB, some ten microseconds.
+/// Minimum size of a block when counting the bytes of a read. It limits the number of blocks cloned
+/// under one lock acquisition: 1000 for 1 MiB, some ten microseconds.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
 
 impl Store {
-    /// The changes of the main revisions from `from` on: at least one revision, and no further one after
-    /// about `bytes_max` raw bytes (a block more at most, or one large revision). Empty if `from` is above
-    /// the newest revision.
+    /// Returns the changes of the main revisions from `from` on. At least one revision is included; further
+    /// ones until about `bytes_max` raw bytes (exceeded by at most a block or one large revision). Empty if
+    /// `from` is above the latest revision.
     ///
-    /// Errors: `Compacted` if `from` is below the compact revision. At that revision changes are still
+    /// Errors: `Compacted` if `from` is below the compact revision; at that revision changes are still
     /// readable. `Corrupt` or `Io` if a cold block cannot be read.
     pub fn changes(&self, from: i64, bytes_max: usize) -> Result<Changes> {
         let found = {
@@ -56,19 +50,19 @@ impl Store {
     }
 }
 
-/// A part of the changes of one main revision.
+/// Part of the changes at a main revision.
 #[derive(Debug)]
 pub struct RevisionPart {
     pub changes: Changes,
-    /// Where the next part begins; `None` after the last one.
+    /// Start of the next part; `None` after the last one.
     pub next: Option<Revision>,
 }
 
 impl Store {
-    /// Changes of the main revision of `from`, from there on: those of one block. For revisions that are too
-    /// large to be read at once. Empty if there are none.
+    /// Returns the changes at the main revision of `from`, starting there, up to the end of a block. For
+    /// revisions too large for one read. Empty if there are none.
     ///
-    /// Errors: as `changes`.
+    /// Errors: see [`Store::changes`].
     pub fn changes_within(&self, from: Revision) -> Result<RevisionPart> {
         let found = {
             let state = self.shared.state.read(LockPurpose::Walk);
@@ -76,27 +70,24 @@ impl Store {
             find_within(&state, from)
         };
         let changes = found.load(&self.shared)?;
-        // Where a block was read, the revision may go on in the next one.
+        // If a sealed block was read, the revision may continue in the next block.
         let sealed = changes.sealed.last().map(|block| block.last());
         let next = sealed.filter(|last| last.main == from.main).map(Revision::next);
         Ok(RevisionPart { changes, next })
     }
 }
 
-/// Refuses to read from a revision below the compact revision.
 fn check_from(from: i64, state: &StoreData) -> Result<()> {
     let compacted = state.compact_revision;
     if from < compacted { Err(Error::Compacted { requested: from, compacted }) } else { Ok(()) }
 }
 
-/// Blocks that were found under the lock, to be loaded without it.
+/// Blocks found under the lock, to be loaded without it.
 struct FoundBlocks {
     blocks: Vec<Arc<Block>>,
-    /// Everything but the sealed blocks.
     changes: Changes,
 }
 
-/// Clones the blocks from `from` on.
 fn find(state: &StoreData, from: i64, bytes_max: usize) -> FoundBlocks {
     let (revision, start) = (state.revision, Revision::first_of(from));
     let open = (0, Vec::new());
@@ -108,7 +99,7 @@ fn find(state: &StoreData, from: i64, bytes_max: usize) -> FoundBlocks {
         if identity.first.main > revision {
             return found;
         }
-        // A revision that continues in the next block is not split.
+        // Do not split a revision that continues in the next block.
         let is_whole = identity.first.main > last || base::mutant("split-revision");
         if bytes >= bytes_max && is_whole && last >= from {
             found.changes.through = last;
@@ -125,7 +116,7 @@ fn find(state: &StoreData, from: i64, bytes_max: usize) -> FoundBlocks {
     found
 }
 
-/// The block in which a part of a main revision begins: a sealed one, or the open one.
+/// Finds the block, sealed or open, in which a part of a main revision starts.
 fn find_within(state: &StoreData, from: Revision) -> FoundBlocks {
     let changes = Changes {
         from,
@@ -147,7 +138,7 @@ fn find_within(state: &StoreData, from: Revision) -> FoundBlocks {
 }
 
 impl FoundBlocks {
-    /// Loads the blocks. They are not added to the cache, which history would fill with old blocks.
+    /// Loads the blocks. They are not added to the cache, because history would fill it with old blocks.
     pub fn load(self, shared: &StoreShared) -> Result<Changes> {
         let FoundBlocks { blocks, mut changes } = self;
         let loaded = blocks.iter().map(|block| shared.cache.load_without_caching(block));
@@ -156,14 +147,14 @@ impl FoundBlocks {
     }
 }
 
-/// Keys looked up under one hold of the lock: some 100 µs in a large index.
+/// Number of keys looked up per lock acquisition: some 100 µs in a large index.
 const LOOKUPS_PER_HOLD: usize = 250;
 
 impl Store {
-    /// For each key and event revision: the key as it was at the main revision before it. `None` if the key
-    /// did not exist then, or if that revision is compacted. Records of one block are loaded together.
+    /// Returns for each key and event revision the key at the previous main revision. `None` if the key did
+    /// not exist then, or if that revision is compacted. Records of the same block are loaded together.
     ///
-    /// The caller bounds the number of keys, and so the memory of the result.
+    /// The caller limits the number of keys, and thereby the memory of the result.
     ///
     /// Errors: `Corrupt` or `Io` if a cold block cannot be read.
     pub fn previous(&self, events: &[(&[u8], i64)]) -> Result<Vec<Option<KeyValue>>> {
@@ -188,7 +179,7 @@ impl Store {
     }
 }
 
-/// One change of one key. The fields borrow from the blocks of `Changes`.
+/// A change of a key. The fields borrow from the blocks of `Changes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     Put { revision: Revision, kv: KeyValueRef<'a> },
@@ -222,7 +213,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// All changes from `from` to the main revision `through`, or a part of one main revision.
+/// All changes from `from` to the main revision `through`, or a part of a main revision.
 #[derive(Debug)]
 pub struct Changes {
     pub(super) from: Revision,
@@ -234,18 +225,18 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The last main revision that was read. The next read begins after it. Less than `from` if there was
-    /// nothing to read.
+    /// Returns the last main revision that was read, after which the next read should start. Less than
+    /// `from` if the result is empty.
     pub fn through(&self) -> i64 {
         self.through
     }
 
-    /// The store's revision when the changes were read.
     pub fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// The changes in revision order. Decoding takes some twenty nanoseconds per change and copies nothing.
+    /// Returns the changes in revision order. Decoding takes some twenty nanoseconds per change without
+    /// copying.
     pub fn iter(&self) -> impl Iterator<Item = Change<'_>> {
         let (from, through) = (self.from, self.through);
         let sealed = self.sealed.iter().flat_map(move |block| block.records_from(from));
@@ -261,14 +252,14 @@ impl Changes {
 /// Reads changes from a position on. Created by `Store::follow`.
 pub struct Follower {
     store: Store,
-    /// The next main revision to read. Pinned.
+    /// Next main revision to read. Pinned.
     next: i64,
-    /// The generation of the store in which `next` was last found readable.
+    /// Generation of the store in which `next` was last found readable.
     generation: u64,
 }
 
 impl Store {
-    /// A follower whose first change is the next one to be published.
+    /// Creates a follower that starts with the next published change.
     pub fn follow(&self) -> Follower {
         let state = self.shared.state.read(LockPurpose::Lookup);
         let (next, generation) = (state.revision + 1, state.generation);
@@ -279,14 +270,13 @@ impl Store {
 }
 
 impl Follower {
-    /// The next main revision to read.
     pub fn next(&self) -> i64 {
         self.next
     }
 
-    /// As `Store::changes` from the next revision on. The position stays.
+    /// Returns the changes from the next revision on like [`Store::changes`], without moving the position.
     ///
-    /// Errors: `Compacted` only if a store was installed that has compacted the next revision.
+    /// Errors: `Compacted` only if an installed store has compacted the next revision.
     pub fn changes(&mut self, bytes_max: usize) -> Result<Changes> {
         let found = {
             let state = self.store.shared.state.read(LockPurpose::Walk);
@@ -299,7 +289,7 @@ impl Follower {
         found.load(&self.store.shared)
     }
 
-    /// Continues at `next`. Changes before it are no longer needed.
+    /// Moves the position to `next`. Changes before it are no longer needed.
     pub fn advance(&mut self, next: i64) {
         assert!(next >= self.next, "a follower goes forward");
         let pins = &self.store.shared.pins;

@@ -3,7 +3,7 @@
 pub(crate) use base::varint::put_varint;
 use bytes::BufMut;
 
-/// A magic number, a version and numbers, then CRC-32C of them: the form of small files.
+/// Encodes small files: a magic number, a version, numbers, and their CRC-32C.
 pub(crate) fn stamped(magic: &[u8; 8], version: u32, numbers: &[u64]) -> Vec<u8> {
     let mut bytes = magic.to_vec();
     bytes.put_u32_le(version);
@@ -12,7 +12,7 @@ pub(crate) fn stamped(magic: &[u8; 8], version: u32, numbers: &[u64]) -> Vec<u8>
     bytes
 }
 
-/// The numbers in what `stamped` returned; `None` if it is damaged.
+/// Decodes the numbers encoded by `stamped`; `None` if the bytes are corrupt.
 pub(crate) fn read_stamped<const N: usize>(magic: &[u8; 8], version: u32, bytes: &[u8]) -> Option<[u64; N]> {
     let mut cursor = Cursor { bytes, at: magic.len() + 4 };
     let mut numbers = [0; N];
@@ -22,39 +22,35 @@ pub(crate) fn read_stamped<const N: usize>(magic: &[u8; 8], version: u32, bytes:
     (stamped(magic, version, &numbers) == bytes).then_some(numbers)
 }
 
-/// Reads fields in order, and never past the end.
 pub(crate) struct Cursor<'a> {
     pub bytes: &'a [u8],
     pub at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start.
     pub fn new(bytes: &'a [u8]) -> Self {
         Cursor { bytes, at: 0 }
     }
 
-    /// The next `count` bytes. `None` if there are fewer; then nothing is consumed.
+    /// Returns the next `count` bytes. `None`, without consuming bytes, if there are fewer.
     pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..self.at.checked_add(count)?)?;
         self.at += count;
         Some(taken)
     }
 
-    /// Reads a varint and as many bytes as it says.
     pub fn take_counted(&mut self) -> Option<&'a [u8]> {
         let count = usize::try_from(self.varint()?).ok()?;
         self.take(count)
     }
 
-    /// Reads a varint of up to ten bytes. Longer forms of small numbers are accepted.
+    /// Reads a varint of up to ten bytes. Overlong encodings are accepted.
     pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = *self.bytes.get(self.at)?;
             self.at += 1;
             let group = u64::from(byte & 0x7f);
-            // The tenth byte holds one bit.
             if shift == 63 && group > 1 {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Digest of what entries of the log changed: members that applied the same entries have the same digest of
+//! Digest of the changes by log entries: members that applied the same entries have the same digest of
 //! them.
 //!
 //! ```text
@@ -6,43 +6,45 @@
 //!   sums of the last entries ─▶ digest of the entries (after, to] = sum(to) − sum(after)
 //! ```
 //!
-//! * A digest covers the entries between two indexes and nothing before. So members can be compared that
-//!   began with different states: a checkpoint, a received store, an empty one. It is kept in memory only.
-//! * It depends on every field that an entry writes: keys, values, leases, revisions, items and their order.
-//! * Kept are the sums after the last 1024 entries, and after each 1024th of the last million.
+//! * A digest covers only the entries between two indexes, so it can compare members that started from
+//!   different states: a checkpoint, a received store, an empty one. It exists only in memory.
+//! * It depends on every field that an entry writes: keys, values, leases, revisions, items and their
+//!   order.
+//! * The sums after the last 1024 entries are available, and those after each 1024th of the last
+//!   million.
 //!
-//! Not covered: items that depend on a restart (`Writer::set_layout_item`), what differed before `after`, and
-//! what changes in memory or on the disk after it was applied, which `recount` finds.
+//! Not covered: items that depend on a restart (`Writer::set_layout_item`), differences that existed
+//! before `after`, and corruption in memory or on disk after a change was applied, which `recount`
+//! detects.
 //!
-//! One put: two checksums (key and value) by hardware, and nine multiplications.
+//! A put costs two hardware checksums (key and value) and nine multiplications.
 
 use std::collections::VecDeque;
 
 use crate::block::{Record, RecordBody};
 use crate::types::LogIndex;
 
-/// Sums kept of each of the two kinds, 16 bytes each.
+/// Number of stored sums of each of the two kinds, 16 bytes each.
 const KEPT: usize = 1024;
-/// Entries between two sums that are kept longer.
+/// Distance of the entries with long-lived sums.
 const STRIDE: u64 = 1024;
 
-/// What a store knows of the digest of a span of entries.
+/// Digest of a span of entries, if available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanDigest {
     Known(u64),
-    /// The last entry is not applied yet.
+    /// The last entry has not been applied yet.
     NotYet,
-    /// The sum at one end is not kept: too long ago, or before the store was opened or installed.
+    /// The sum at a boundary is not available: too old, or from before the store was opened or installed.
     NotKept,
 }
 
-/// The sum of all entries since the store was opened or installed, and its past values.
+/// Sum over all entries since the store was opened or installed, and its past values.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeDigest {
-    /// Of the entry that is being applied, with all of its changes so far.
     entry: u64,
     sum: u64,
-    /// Sums after the last entries, and after each `STRIDE`th entry: index and sum, ascending.
+    /// Index and sum after the last entries, and after each `STRIDE`th entry, ascending.
     recent: VecDeque<(LogIndex, u64)>,
     sparse: VecDeque<(LogIndex, u64)>,
 }
@@ -72,26 +74,25 @@ impl ChangeDigest {
         self.entry = add_bytes(self.entry, kind, key, value);
     }
 
-    /// Ends the entry at `index`.
     pub fn end_entry(&mut self, index: LogIndex) {
         let entry = std::mem::take(&mut self.entry);
         if entry != 0 && !self.recent.is_empty() {
             self.sum = self.sum.wrapping_add(mix(entry, index.0));
         }
-        // What was changed before the first entry after an open belongs to no entry, and is left out with it.
+        // Changes before the first entry after an open do not belong to an entry, and are omitted with it.
         push(&mut self.recent, (index, self.sum));
         if index.0.is_multiple_of(STRIDE) {
             push(&mut self.sparse, (index, self.sum));
         }
     }
 
-    /// The first and the last index at which a span may begin and end.
+    /// Returns the first and last index at which a span may start or end.
     pub fn kept(&self) -> Option<(LogIndex, LogIndex)> {
         let (first, last) = (self.recent.front()?.0, self.recent.back()?.0);
         Some((self.sparse.front().map_or(first, |sparse| sparse.0.min(first)), last))
     }
 
-    /// The digest of the entries above `after` and up to `to`.
+    /// Returns the digest of the entries above `after` and up to `to`.
     pub fn span(&self, after: LogIndex, to: LogIndex) -> SpanDigest {
         if self.recent.back().is_none_or(|last| last.0 < to) {
             return SpanDigest::NotYet;
@@ -120,14 +121,13 @@ fn push(sums: &mut VecDeque<(LogIndex, u64)>, sum: (LogIndex, u64)) {
     sums.push_back(sum);
 }
 
-/// Adds what a key and a value are, by their checksums and lengths.
 pub(crate) fn add_bytes(digest: u64, kind: u64, key: &[u8], value: &[u8]) -> u64 {
     let checksums = u64::from(crc32c::crc32c(key)) << 32 | u64::from(crc32c::crc32c(value));
     let lengths = (key.len() as u64) << 32 | value.len() as u64;
     mix(mix(mix(digest, kind), checksums), lengths)
 }
 
-/// Multiplies and folds; the constants are those of the finalizer of MurmurHash3. Fixed for ever: members of
+/// Multiplies and folds, with the constants of MurmurHash3's finalizer. Must never change: members of
 /// different versions compare their digests.
 pub(crate) fn mix(digest: u64, word: u64) -> u64 {
     let mut mixed = (digest.rotate_left(5) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);

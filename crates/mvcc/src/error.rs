@@ -1,50 +1,50 @@
 //! Errors of the store.
 //!
-//! `Compacted`, `FutureRevision`, `Interrupted` and `Released` concern one request. After any other error the
-//! member must stop, because memory and disk may no longer agree.
+//! `Compacted`, `FutureRevision`, `Interrupted` and `Released` concern a single request. After any
+//! other error the member must stop, because memory and disk may differ.
 
 use std::path::PathBuf;
 
-/// What was attempted, and on what.
+/// Error with the failed operation and its object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The history at this revision is gone (etcd: ErrCompacted).
+    /// The history at this revision was removed (etcd: ErrCompacted).
     #[error("revision {requested} is compacted; the oldest readable revision is {compacted}")]
     Compacted { requested: i64, compacted: i64 },
-    /// The revision has not been written yet (etcd: ErrFutureRev).
+    /// The revision does not exist yet (etcd: ErrFutureRev).
     #[error("revision {requested} is in the future; the current revision is {current}")]
     FutureRevision { requested: i64, current: i64 },
-    /// Durable bytes are not what was written. They are never served.
+    /// Durable bytes differ from those written. They are never served.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt { file: String, offset: u64, what: &'static str },
-    /// An operation of the operating system failed.
+    /// An operating-system call failed.
     #[error("{attempt} {path}")]
     Io { attempt: &'static str, path: PathBuf, source: std::io::Error },
     /// An operation of sled failed.
     #[error("{attempt} the catalogue")]
     Catalogue { attempt: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
-    /// The operation is not possible in this state. Nothing was changed.
+    /// The operation is not possible in this state. It has not changed anything.
     #[error("{attempt}: {reason}")]
     Refused { attempt: &'static str, reason: &'static str },
-    /// An earlier write or sync failed. What reached the disk is unknown, so nothing more is written.
+    /// An earlier write or sync failed. The state on disk is unknown, so the store is not written any more.
     #[error("the store takes no more checkpoints: an earlier write or sync failed")]
     Poisoned,
-    /// The meter of a read ended it.
+    /// The meter of a read stopped it.
     #[error("the read was interrupted")]
     Interrupted,
-    /// A long read kept too much space of removed files from being freed.
+    /// A long read was aborted because it kept too much space of removed files from being freed.
     #[error("the blocks of the read were released")]
     Released,
 }
 
 impl Error {
-    /// Whether durable data is missing or damaged. Otherwise the disk fails now and may work later.
+    /// Reports whether durable data is missing or corrupt. Otherwise the failure may be temporary.
     pub fn is_damage(&self) -> bool {
         match self {
             Error::Corrupt { .. } => true,
             Error::Io { source, .. } => is_missing(source),
             Error::Catalogue { source, .. } => match source.downcast_ref::<sled::Error>() {
-                // An error without an OS error number is about what sled read, except for its lock.
+                // An error without an OS error number concerns the data that sled read, except for its lock.
                 Some(sled::Error::Io(error)) => {
                     let of_the_engine = error.raw_os_error().is_none();
                     is_missing(error) || (of_the_engine && !error.to_string().contains("acquire lock"))
@@ -62,12 +62,10 @@ impl Error {
     }
 }
 
-/// Whether a file is missing or too short.
 fn is_missing(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof)
 }
 
-/// The result of fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Read-only inspection of a store, however damaged it is.
+//! Read-only inspection of a store, however corrupt it is.
 //!
 //!   Inspector::open ─▶ faults · marks · items · files ─▶ blocks of each file ─▶ records of a block
 //!
-//! * Nothing is written into the store's directory. Files are opened for reading. The catalogue is copied
-//!   first, because sled writes whenever it opens.
+//! * The store's directory is not modified. The catalogue is copied first, because sled writes whenever
+//!   it opens.
 //! * Everything readable is returned. Everything else is a fault with file, offset and reason.
-//! * Blocks are found twice: through the catalogue, and by scanning the files. So a store without a catalogue
-//!   still shows its records, and bytes without an entry are reported as such.
+//! * Blocks are found through the catalogue and by scanning the files, so a store without a catalogue
+//!   still shows its records.
 //! * Memory: the catalogue, and one block at a time.
 //!
-//! A store that is in use may look damaged where it is being written.
+//! A store in use may look corrupt where it is being written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +25,10 @@ use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, cr
 use crate::error::{Error, Result};
 use crate::types::{LogPosition, Revision};
 
-/// Bytes read at once to search for frames.
+/// Size of the reads that search for frames.
 const SEARCH_BYTES: u64 = 1 << 20;
 
-/// What is damaged, and where.
+/// Location and description of corruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub file: String,
@@ -41,11 +41,11 @@ pub struct Damage {
 pub struct MarksSeen {
     pub applied: LogPosition,
     pub revision: i64,
-    /// Reads below it are refused; -1: none are.
+    /// Minimum readable revision; -1: no limit.
     pub compact_revision: i64,
-    /// The newest compaction that is physically complete; -1: none.
+    /// Latest physically completed compaction; -1: none.
     pub compacted: i64,
-    /// Blocks and items that the catalogue should hold.
+    /// Expected number of blocks and items in the catalogue.
     pub blocks: u64,
     pub items: u64,
 }
@@ -56,21 +56,20 @@ pub struct FileSeen {
     pub number: u64,
     pub path: PathBuf,
     pub bytes: u64,
-    /// What is wrong with its header.
+    /// Fault of its header.
     pub fault: Option<&'static str>,
 }
 
-/// A block, or a stretch of bytes that is not a block.
+/// A block, or a range of bytes that is not a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSeen {
     pub file: PathBuf,
     pub offset: u64,
     pub stored_bytes: u64,
-    /// From the catalogue, or else from the block's header. `None`: neither can be read.
+    /// Content according to the catalogue, or else the block's header. `None` if both are unreadable.
     pub content: Option<BlockContent>,
-    /// Whether the catalogue has an entry for it. Other blocks are not part of the store.
+    /// True if the catalogue has an entry for it. Other blocks are not part of the store.
     pub is_named: bool,
-    /// What is wrong with it.
     pub fault: Option<&'static str>,
 }
 
@@ -78,7 +77,7 @@ pub struct BlockSeen {
 pub struct BlockContent {
     pub raw_bytes: u32,
     pub records: u32,
-    /// Records that compaction found superseded.
+    /// Number of records listed as superseded.
     pub dead_records: u32,
     pub first: Revision,
     pub last: Revision,
@@ -89,9 +88,9 @@ pub struct BlockContent {
 pub struct RecordSeen {
     pub revision: Revision,
     pub key: Bytes,
-    /// `None`: a tombstone.
+    /// `None` for a tombstone.
     pub put: Option<PutSeen>,
-    /// Superseded, and listed as such.
+    /// True if the record is listed as superseded.
     pub is_dead: bool,
 }
 
@@ -103,21 +102,21 @@ pub struct PutSeen {
     pub value: Bytes,
 }
 
-/// Inspects one store.
+/// Inspects a store.
 pub struct Inspector {
     dir: PathBuf,
     marks: Option<MarksSeen>,
     items: BTreeMap<Bytes, Bytes>,
-    /// Entries of blocks by file and offset.
+    /// Catalogue entries of blocks by file and offset.
     named: BTreeMap<(u64, u64), BlockEntry>,
     faults: Vec<Damage>,
 }
 
 impl Inspector {
     /// Opens the store in `dir`. `scratch` is an empty directory for a copy of the catalogue; it may be
-    /// removed when this returns.
+    /// removed after this returns.
     ///
-    /// Errors: `Io` if the directory does not exist or the copy fails. Damage is reported as a fault.
+    /// Errors: `Io` if the directory does not exist or the copy fails. Corruption is reported as a fault.
     pub fn open(dir: &Path, scratch: &Path) -> Result<Self> {
         fs::metadata(dir).map_err(refused("look at", dir))?;
         let mut inspector = Inspector {
@@ -127,13 +126,13 @@ impl Inspector {
             named: BTreeMap::new(),
             faults: Vec::new(),
         };
-        // Opening sled appends to its log and may rewrite its snapshot, which could destroy evidence. So a
-        // copy is opened.
+        // Opening sled appends to its log and may rewrite its snapshot, which could destroy evidence. Open a
+        // copy.
         copy_files(&dir.join("catalogue"), &scratch.join("catalogue"))?;
         match SledBackend::open(scratch).and_then(|mut copy| copy.catalogue()) {
             Ok(entries) => {
                 inspector.take_catalogue(&entries);
-                // The sequence number adds nothing about a catalogue that is damaged already.
+                // The sequence number is only informative for an intact catalogue.
                 if inspector.faults.is_empty() {
                     inspector.check_sequence(scratch)?;
                 }
@@ -143,7 +142,7 @@ impl Inspector {
         Ok(inspector)
     }
 
-    /// Opens the copy again, with the sequence file: lost updates of the catalogue are a fault.
+    /// Reopens the copy with the sequence file, and reports lost catalogue updates as a fault.
     fn check_sequence(&mut self, scratch: &Path) -> Result<()> {
         let sequence = self.dir.join(SEQUENCE_FILE);
         match copy_regular(&sequence, &scratch.join(SEQUENCE_FILE)) {
@@ -156,25 +155,25 @@ impl Inspector {
         Ok(())
     }
 
-    /// Faults of the catalogue. Faults of files and blocks are returned with these.
+    /// Returns the faults of the catalogue. Faults of files and blocks are returned with these.
     pub fn faults(&self) -> &[Damage] {
         &self.faults
     }
 
-    /// The marks; `None` if they cannot be read.
+    /// Returns the marks; `None` if they are unreadable.
     pub fn marks(&self) -> Option<&MarksSeen> {
         self.marks.as_ref()
     }
 
-    /// Readable items, in key order.
+    /// Returns the readable items in key order.
     pub fn items(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.items.iter()
     }
 
-    /// The block files that exist or that the catalogue refers to, in order.
+    /// Returns the block files that exist or that the catalogue refers to, in order.
     pub fn files(&self) -> Result<Vec<FileSeen>> {
         let mut files = BTreeMap::new();
-        // First those in the catalogue, so that missing files are reported. Files that exist replace them.
+        // Start with the files in the catalogue, to report missing ones. Existing files replace them.
         for &(number, _) in self.named.keys() {
             let path = self.block_path(number);
             let fault = Some("the file is missing");
@@ -203,12 +202,12 @@ impl Inspector {
         Ok(files.into_values().collect())
     }
 
-    /// The blocks of a file by offset, each with its checksum verified. Bytes between them and missing blocks
-    /// are included, with their fault.
+    /// Returns the blocks of a file by offset, with verified checksums. Bytes between blocks and missing
+    /// blocks are included, with their fault.
     pub fn blocks(&self, file: &FileSeen) -> Result<Vec<BlockSeen>> {
         let mut blocks = Vec::new();
         let mut at = HEADER_BYTES;
-        // Every byte of the file belongs to exactly one result: a block, or a stretch that is none.
+        // Every byte of the file belongs to exactly one result: a block, or a range without one.
         while at < file.bytes {
             let block = self.block_at(file, at)?;
             at = block.offset + block.stored_bytes;
@@ -226,16 +225,16 @@ impl Inspector {
         Ok(blocks)
     }
 
-    /// The records of a block, in revision order.
+    /// Returns the records of a block in revision order.
     ///
-    /// Errors: `Corrupt` if it is damaged, `Io` if it cannot be read.
+    /// Errors: `Corrupt` if it is corrupt, `Io` if it cannot be read.
     pub fn records(&self, block: &BlockSeen) -> Result<Vec<RecordSeen>> {
         let damaged =
             |what| Error::Corrupt { file: block.file.display().to_string(), offset: block.offset, what };
         let file = open_regular(&block.file)?;
         let mut stored = vec![0; usize::try_from(block.stored_bytes).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut stored, block.offset).map_err(refused("read", &block.file))?;
-        // The header is used, because the catalogue may not have the block.
+        // Use the header, because the catalogue may not have the block.
         let header = codec::check(&stored).map_err(damaged)?;
         let decoded = codec::load(&stored, header.identity).map_err(damaged)?;
         let number = block_number(&block.file);
@@ -257,8 +256,8 @@ impl Inspector {
         Ok(records.collect())
     }
 
-    /// Sorts the entries by kind. A damaged entry is a fault, the others still count. The digests show
-    /// missing entries.
+    /// Sorts the entries by kind, and checks the digests for missing ones. A corrupt entry is a fault;
+    /// other entries are still used.
     fn take_catalogue(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) {
         let (mut blocks, mut items, mut marks) = (Digest::default(), Digest::default(), None);
         for (key, value) in entries {
@@ -293,7 +292,7 @@ impl Inspector {
         });
     }
 
-    /// Adds a fault of the catalogue, without an offset: those of sled say nothing to a reader.
+    /// Adds a fault of the catalogue without an offset, since sled's offsets are meaningless to a reader.
     fn catalogue_fault(&mut self, what: String) {
         let file = self.dir.join("catalogue").display().to_string();
         self.faults.push(Damage { file, offset: 0, what });
@@ -303,21 +302,21 @@ impl Inspector {
         self.dir.join("blocks").join(format!("{number:06}.blk"))
     }
 
-    /// What is at offset `at`: a block of the catalogue, another block, or a stretch without one.
+    /// Returns the block, with or without an entry, or other bytes at offset `at`.
     fn block_at(&self, file: &FileSeen, at: u64) -> Result<BlockSeen> {
         if let Some(entry) = self.named.get(&(file.number, at)) {
-            // Entries have checksums but may be from another store, so their numbers are checked.
+            // Entries have checksums but may be from another store, so check their numbers.
             let end = at.saturating_add(u64::from(entry.bytes));
             if end > file.bytes {
                 let cut = named_block(file, at, entry, Some("the file is cut"));
                 return Ok(BlockSeen { stored_bytes: file.bytes - at, ..cut });
             }
             let stored = read(&file.path, at, u64::from(entry.bytes))?;
-            // Decompressed and parsed, as a start does.
+            // Decompressed and parsed, like at a start.
             let fault = codec::load(&stored, entry.identity).err();
             return Ok(named_block(file, at, entry, fault));
         }
-        // No entry: the length comes from the frame's header. A stretch ends at the next block of the
+        // Without an entry, use the length in the frame's header. Other bytes extend to the next block of the
         // catalogue.
         let next_named = self.named.range((file.number, at)..=(file.number, u64::MAX)).next();
         let end = next_named.map_or(file.bytes, |(&(_, offset), _)| offset.min(file.bytes));
@@ -331,7 +330,6 @@ impl Inspector {
     }
 }
 
-/// A block as its entry describes it.
 fn named_block(file: &FileSeen, offset: u64, entry: &BlockEntry, fault: Option<&'static str>) -> BlockSeen {
     BlockSeen {
         file: file.path.clone(),
@@ -343,7 +341,7 @@ fn named_block(file: &FileSeen, offset: u64, entry: &BlockEntry, fault: Option<&
     }
 }
 
-/// An intact frame at `at` that ends by `end`.
+/// Returns the intact frame at `at`, if it fits before `end`.
 fn unnamed_block(file: &FileSeen, at: u64, end: u64) -> Result<Option<BlockSeen>> {
     let header_bytes = codec::HEADER_BYTES as u64;
     if at + header_bytes > end {
@@ -361,8 +359,8 @@ fn unnamed_block(file: &FileSeen, at: u64, end: u64) -> Result<Option<BlockSeen>
     Ok(Some(BlockSeen { file, offset: at, stored_bytes, content, is_named: false, fault }))
 }
 
-/// Offset of the next intact frame without an entry, or `end`. Reads in windows: damage may be as long as a
-/// file.
+/// Returns the offset of the next intact frame without an entry, or `end`. Reads in windows, because
+/// corruption may be as long as a file.
 fn next_frame(file: &FileSeen, from: u64, end: u64) -> Result<u64> {
     let mut at = from;
     while at < end {
@@ -380,18 +378,15 @@ fn next_frame(file: &FileSeen, from: u64, end: u64) -> Result<u64> {
     Ok(end)
 }
 
-/// Converts an identity to the public type.
 fn content(identity: BlockIdentity, dead_records: u32) -> BlockContent {
     let BlockIdentity { first, last, records, raw_bytes } = identity;
     BlockContent { raw_bytes, records, dead_records, first, last }
 }
 
-/// The number in a block file's name.
 fn block_number(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
-/// Reads from a file that is opened only for this.
 fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
@@ -399,7 +394,7 @@ fn read(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Copies the files of a directory, if it exists. Directories in it are left out.
+/// Copies the files of a directory, if it exists. Subdirectories are skipped.
 fn copy_files(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).map_err(refused("create", to))?;
     let entries = match fs::read_dir(from) {

@@ -1,41 +1,41 @@
-//! Multi-version key-value store: every change has a revision, and every revision since the last compaction
-//! can be read.
+//! Multi-version key-value store: every change has a revision, and all revisions since the last
+//! compaction are readable.
 //!
 //!   Writer ──▶ index (keys, histories) + open block ──seal──▶ blocks ──Maintainer──▶ block files + catalogue
 //!   Store  ──▶ index: key → revision ──▶ block: revision → record
 //!
-//! * There is one writer, one maintainer, and any number of readers, each with its own handle. Readers never
-//!   wait for a disk that the maintainer writes to.
-//! * Only checkpoints are durable. A checkpoint is the state between two entries of the replicated log, with
-//!   the index of the last entry applied. After a crash the later entries are applied again.
-//! * Damaged bytes are an error that names file, offset and reason. They are never served.
+//! * There is one writer, one maintainer, and any number of readers, each with a handle. Readers never
+//!   wait for the maintainer's disk writes.
+//! * Only checkpoints are durable. A checkpoint is the state between two entries of the replicated log,
+//!   with the index of the last applied entry. After a crash the later entries are applied again.
+//! * Corruption is an error with file, offset and reason. Corrupt bytes are never served.
 //!
-//! The crate uses no clock, thread, randomness or network. The same calls give the same state.
+//! The crate uses no clock, thread, randomness or network. The same calls result in the same state.
 
 mod error; // errors
-mod meter; // bounds a read while it runs
+mod meter; // limits of a read in progress
 mod range; // key ranges
-mod types; // plain values in and out
+mod types; // plain values of the API
 
-mod backend; // where the catalogue and block files are stored
+mod backend; // storage of the catalogue and block files
 mod cursor; // varints and fixed-width numbers in bytes
 
 mod block; // records, blocks and block files
-mod digest; // what entries changed, in one number
+mod digest; // digest of the changes by log entries
 mod index; // keys and their histories
 mod store; // the state, its lock, the reader and the writer
 
 mod changes; // events read back in revision order
 
-mod checkpoint; // how the state becomes durable and is read back
-mod compaction; // superseded records are dropped, space is reclaimed
+mod checkpoint; // making the state durable, and loading it
+mod compaction; // removal of superseded records and unused space
 
-mod recount; // the digest of the state as it is now
+mod recount; // digest of the current state
 
-mod maintainer; // opens a store; the handle that writes checkpoints and compacts
-mod transfer; // a checkpoint is sent to another member, a history to another kind of store
+mod maintainer; // opens a store; handle for checkpoints and compaction
+mod transfer; // transfer of checkpoints between members, and of histories to other stores
 
-pub mod inspect; // reads a store without changing it
+pub mod inspect; // read-only inspection of a store
 
 pub use backend::{
     Backend, BlockFile, MemoryBackend, SledBackend, Update, discard_staged, finish_install, staged_at,

@@ -1,7 +1,7 @@
-//! Opens a store and creates its handles. One of them writes to the disk: checkpoints, physical compaction,
-//! reclaiming of space.
+//! Opens a store and creates its handles, including the one that writes to the disk: checkpoints,
+//! physical compaction, and reclaiming of space.
 //!
-//! * After a failed write or sync nothing more is written, because the state of the disk is unknown.
+//! * After a failed write or sync it does not write any more, because the state of the disk is unknown.
 //! * It runs concurrently with the writer and the readers, and holds the lock for bounded steps.
 
 use std::collections::VecDeque;
@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::store::{CountCache, PinRegistry, Pins, StateLock, Store, StoreShared, Writer};
 use crate::types::{BytesWritten, CompactProgress, PersistResult, StoreOptions};
 
-/// There is one per store, owned by the checkpoint thread. After an error it is poisoned and the member must
-/// stop.
+/// The handle that writes to the disk. A store has one, owned by the checkpoint thread. After an error
+/// it is poisoned and the member must stop.
 pub struct Maintainer {
     pub(crate) checkpoints: CheckpointWriter,
     pub(crate) compaction: Compaction,
@@ -27,51 +27,52 @@ pub struct Maintainer {
 }
 
 impl Maintainer {
-    /// The handle of a store that was just opened.
     pub(crate) fn new(checkpoints: CheckpointWriter) -> Self {
         Maintainer { checkpoints, compaction: Compaction::default(), is_poisoned: false }
     }
 
-    /// Makes the state at the newest end of an entry durable, in one atomic step. If the writer is inside an
-    /// entry, that is the last pending checkpoint; the next end of an entry then makes another one.
+    /// Makes the state at the end of the latest entry durable, atomically. If the writer is inside an
+    /// entry, this is the last pending checkpoint; another one then becomes pending at the end of the
+    /// entry.
     ///
     /// Errors: `Io` or `Catalogue` if the disk fails. Every later call returns `Poisoned`.
     pub fn persist(&mut self) -> Result<PersistResult> {
         self.guarded(|maintainer| maintainer.checkpoints.persist())
     }
 
-    /// Bytes written since the store was opened, by purpose.
+    /// Returns the bytes written since the store was opened, by purpose.
     pub fn written(&self) -> BytesWritten {
         self.checkpoints.durable.written
     }
 
-    /// One bounded step of physical compaction: visits at most `keys_max` keys under the lock, and reads and
-    /// rewrites a few MiB of blocks. First makes the compaction itself durable if it is not. The first call
-    /// after a restart resumes an interrupted compaction. After a compaction, further steps empty files with
-    /// holes, until the store takes at most a third more than its live data. Then it returns `Idle`.
+    /// Runs a bounded step of physical compaction: visits at most `keys_max` keys under the lock, and reads
+    /// and rewrites a few MiB of blocks. First makes the compaction itself durable if it is not. The first
+    /// call after a restart resumes an interrupted compaction. After a compaction, further steps empty
+    /// files until the store takes at most a third more than its live data. Then it returns `Idle`.
     ///
-    /// Errors: as `persist`, and `Corrupt` if a block to rewrite cannot be read.
+    /// Errors: see [`Maintainer::persist`], and `Corrupt` if a block to rewrite cannot be read.
     pub fn compact_step(&mut self, keys_max: usize) -> Result<CompactProgress> {
         self.guarded(|maintainer| {
             maintainer.compaction.step(&mut maintainer.checkpoints, keys_max, SpaceLimit::Normal)
         })
     }
 
-    /// As `compact_step`, for Defragment: continues until files take at most a twentieth more than live data.
+    /// Runs a step like [`Maintainer::compact_step`], for Defragment: continues until files take at most a
+    /// twentieth more than live data.
     pub fn reclaim_step(&mut self, keys_max: usize) -> Result<CompactProgress> {
         self.guarded(|maintainer| {
             maintainer.compaction.step(&mut maintainer.checkpoints, keys_max, SpaceLimit::Tight)
         })
     }
 
-    /// Closes a removed file or two that readers have left, as each operation here does: no reader closes
-    /// one. Returns whether others are left. For an owner that has had nothing else to do for some seconds.
+    /// Closes up to two removed files that readers have released; readers never close files themselves.
+    /// Reports whether there are more. All other operations do this too; call it after some idle seconds.
     pub fn close_removed_files(&mut self) -> bool {
         self.checkpoints.close_removed_files()
     }
 
-    /// Runs one operation that writes. If it fails, nothing is retried: a page whose sync failed may look
-    /// clean to the kernel although the disk never got it.
+    /// Runs an operation that writes. It is not retried after an error: a page with a failed sync may look
+    /// clean to the kernel although it never reached the disk.
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.is_poisoned {
             return Err(Error::Poisoned);
@@ -85,13 +86,13 @@ impl Maintainer {
 
 /// Opens a store at its last durable checkpoint. An empty backend becomes an empty store at revision 1.
 ///
-/// Errors: `Corrupt` if anything durable is damaged, `Io` or `Catalogue` if the disk fails.
+/// Errors: `Corrupt` if any durable data is corrupt, `Io` or `Catalogue` if the disk fails.
 pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Writer, Store, Maintainer)> {
     let RecoveredStore { is_new, files, marks, items, mut state } = load(&mut *backend, &options, 0)?;
     let (items, written) = (Arc::new(items), BytesWritten::default());
     let mut durable = DurableState { backend, files, marks, items, written };
     if is_new {
-        // So that an empty store has a format version and a size as well.
+        // An empty store needs a format version and a size as well.
         durable.update_marks(Marks::EMPTY, Update::default())?;
         state.stored_bytes = durable.allocated();
     }

@@ -1,4 +1,4 @@
-//! Key ranges as etcd defines them. Reads, deletes, comparisons and permissions all use this type.
+//! Key ranges as defined by etcd, for reads, deletes, comparisons and permissions.
 //!
 //! | `key` | `range_end` | selects |
 //! |---|---|---|
@@ -24,11 +24,10 @@ enum RangeEnd {
     Unbounded,
 }
 
-/// A `range_end` of this value means "to the end of the key space".
 const TO_THE_END: &[u8] = b"\0";
 
 impl KeyRange {
-    /// The range that a request's `key` and `range_end` mean.
+    /// Returns the range selected by a request's `key` and `range_end`.
     pub fn new(key: Bytes, range_end: Bytes) -> Self {
         let end = match range_end.as_ref() {
             b"" => RangeEnd::OneKey,
@@ -38,17 +37,17 @@ impl KeyRange {
         KeyRange { start: key, end }
     }
 
-    /// Exactly one key.
+    /// Returns the range of a single key.
     pub fn one(key: Bytes) -> Self {
         KeyRange { start: key, end: RangeEnd::OneKey }
     }
 
-    /// Every key.
+    /// Returns the range of all keys.
     pub fn all() -> Self {
         KeyRange { start: Bytes::new(), end: RangeEnd::Unbounded }
     }
 
-    /// The key, if the request asks for one key by its form, existing or not.
+    /// Returns the key if the range has the form of a single key, existing or not.
     pub fn as_one_key(&self) -> Option<&Bytes> {
         match self.end {
             RangeEnd::OneKey => Some(&self.start),
@@ -56,12 +55,12 @@ impl KeyRange {
         }
     }
 
-    /// The lower bound of the range.
+    /// Returns the lower bound of the range.
     pub fn start(&self) -> &Bytes {
         &self.start
     }
 
-    /// The end of the range, as a bound for ordered collections.
+    /// Returns the end of the range, as a bound for ordered collections.
     pub fn end_bound(&self) -> Bound<&[u8]> {
         match &self.end {
             RangeEnd::OneKey => Bound::Included(&self.start),
@@ -70,7 +69,7 @@ impl KeyRange {
         }
     }
 
-    /// No key can be in it.
+    /// Reports whether the range cannot contain a key.
     pub fn is_empty(&self) -> bool {
         match &self.end {
             RangeEnd::Before(end) => end <= &self.start,
@@ -78,19 +77,18 @@ impl KeyRange {
         }
     }
 
-    /// The same range without the keys before `start`.
+    /// Returns the same range without the keys before `start`.
     pub(crate) fn resumed_at(&self, start: Bytes) -> Self {
         assert!(self.contains(&start), "a walk resumes inside its range");
         KeyRange { start, end: self.end.clone() }
     }
 
-    /// The keys of this range before `later`, if `later` is the rest of this range.
+    /// Returns the keys of this range before `later`, if `later` is the rest of this range.
     pub(crate) fn before(&self, later: &KeyRange) -> Option<Self> {
         let is_rest = self.end != RangeEnd::OneKey && self.end == later.end && self.start <= later.start;
         is_rest.then(|| KeyRange { start: self.start.clone(), end: RangeEnd::Before(later.start.clone()) })
     }
 
-    /// Bytes of its two keys.
     pub fn key_bytes(&self) -> usize {
         match &self.end {
             RangeEnd::Before(end) => self.start.len() + end.len(),
@@ -102,7 +100,7 @@ impl KeyRange {
         key >= self.start.as_ref() && self.is_before_end(key)
     }
 
-    /// Whether `key` is before the range's end. It may be before its start.
+    /// Reports whether `key` is before the range's end. It may be before its start.
     pub fn is_before_end(&self, key: &[u8]) -> bool {
         match &self.end {
             RangeEnd::OneKey => key <= self.start.as_ref(),

@@ -1,4 +1,4 @@
-//! Plain values in and out of the store.
+//! Plain values of the store's API.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 pub use base::{LogIndex, LogPosition};
 use bytes::Bytes;
 
-/// One key as it was after its change at `mod_revision`.
+/// A key after its change at `mod_revision`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     pub key: Bytes,
     pub value: Bytes,
-    /// Main revision of the put that began this generation of the key.
+    /// Main revision of the put that created this generation of the key.
     pub create_revision: i64,
-    /// Main revision of the newest put that this value reflects.
+    /// Main revision of the latest put included in this value.
     pub mod_revision: i64,
-    /// Puts since the generation began, this one included.
+    /// Number of puts in this generation, including this one.
     pub version: i64,
-    /// Lease attached by the newest put, or 0.
+    /// Lease attached by the latest put, or 0.
     pub lease: i64,
 }
 
-/// A borrowed pair. The fields are those of `KeyValue`.
+/// A borrowed pair, with the same fields as `KeyValue`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValueRef<'a> {
     pub key: &'a [u8],
@@ -32,18 +32,18 @@ pub struct KeyValueRef<'a> {
     pub lease: i64,
 }
 
-/// How much of each key-value pair a range returns.
+/// Extent of the pairs that a range returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fetch {
     #[default]
     Full,
-    /// `value` is empty and `lease` is 0: answered from the index, no block is read.
+    /// Keys with empty `value` and `lease` 0, from the index without reading blocks.
     KeysOnly,
-    /// No pairs at all, only the count.
+    /// The count without pairs.
     CountOnly,
 }
 
-/// How to read a range. The default is everything, in full.
+/// Options of a range read. The default returns all pairs in full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeOptions {
     /// Maximum number of pairs; 0 means all. It does not limit the count.
@@ -51,26 +51,26 @@ pub struct RangeOptions {
     pub fetch: Fetch,
 }
 
-/// The result of a range read, in ascending key order.
+/// Result of a range read, in ascending key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeResult {
     pub kvs: Vec<KeyValue>,
-    /// Keys of the range at `at`. The limit does not apply.
+    /// Number of keys of the range at `at`, ignoring the limit.
     pub count: i64,
-    /// The store's current revision when the range was read.
+    /// Current revision of the store at the time of the read.
     pub revision: i64,
-    /// The revision that was read.
+    /// Revision that was read.
     pub at: i64,
 }
 
-/// The result of a read of one key.
+/// Result of a read of a single key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetResult {
     /// `None` if the key does not exist at `at`.
     pub kv: Option<KeyValue>,
-    /// The store's current revision when the key was read.
+    /// Current revision of the store at the time of the read.
     pub revision: i64,
-    /// The revision that was read.
+    /// Revision that was read.
     pub at: i64,
 }
 
@@ -81,11 +81,11 @@ pub enum Previous {
     Return,
 }
 
-/// The result of a delete.
+/// Result of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteResult {
     pub count: i64,
-    /// The deleted pairs, in key order; empty with `Previous::Skip`.
+    /// Deleted pairs in key order; empty with `Previous::Skip`.
     pub previous: Vec<KeyValue>,
 }
 
@@ -93,31 +93,31 @@ pub struct DeleteResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHash {
     pub hash: u32,
-    /// The compaction that the hash reflects; -1 means none.
+    /// Compact revision of the hash; -1 means none.
     pub compact_revision: i64,
-    /// The newest revision that entered the hash.
+    /// Latest revision included in the hash.
     pub hash_revision: i64,
-    /// The store's current revision.
+    /// Current revision of the store.
     pub revision: i64,
 }
 
-/// Space that the store takes. An empty store takes none: the fixed part of sled, some MiB on disk and in
-/// memory, and the block cache are not counted.
+/// Space usage of the store. An empty store has none: the fixed part of sled, some MiB on disk and in
+/// memory, and the block cache do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// The larger of `memory` and the stored bytes: block files, entries of the catalogue, and raw records
-    /// that the next checkpoint will store. The quota is compared with this.
+    /// The larger of `memory` and the stored bytes: block files, catalogue entries, and raw records to be
+    /// stored by the next checkpoint. The quota applies to this value.
     pub allocated: u64,
-    /// The part of `allocated` that remains after all possible space was reclaimed. For stored bytes it is
-    /// estimated per block, as if all records of a block had the same size.
+    /// Part of `allocated` that remains after all possible space was reclaimed. For stored bytes it is
+    /// estimated per block, assuming that all records of a block have the same size.
     pub in_use: u64,
-    /// Bytes of memory that grow with what clients store: keys, histories, locations of blocks, items, and
-    /// raw records that the next checkpoint will store. Computed from the contents, so members with the same
-    /// content have the same number.
+    /// Memory that grows with clients' data: keys, histories, locations of blocks, items, and raw records
+    /// to be stored by the next checkpoint. Computed from the contents, so members with the same contents
+    /// have the same value.
     pub memory: u64,
 }
 
-/// How urgent the next checkpoint is.
+/// Urgency of the next checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     Calm,
@@ -127,24 +127,24 @@ pub enum Pressure {
     Full,
 }
 
-/// What one call of `Maintainer::persist` made durable.
+/// Result of `Maintainer::persist`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistResult {
-    /// The store no longer needs the log up to here.
+    /// Position up to which the store no longer needs the log.
     pub applied: LogPosition,
     /// Main revision of the durable state.
     pub revision: i64,
-    /// Blocks written by this call.
+    /// Number of blocks written by this call.
     pub blocks: usize,
     /// Bytes appended to block files by this call.
     pub bytes_written: u64,
 }
 
-/// Bytes written since the store was opened. The sum without `records`, divided by `records`, is the write
-/// amplification. It is below 1 unless compaction moves much, because blocks are compressed.
+/// Bytes written since the store was opened. The sum without `records`, divided by `records`, is the
+/// write amplification. It is below 1 unless compaction moves much, because blocks are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BytesWritten {
-    /// Raw bytes of the caller's records. Counted when they are persisted.
+    /// Raw size of the caller's records, counted when they are persisted.
     pub records: u64,
     /// Blocks appended by checkpoints.
     pub checkpoints: u64,
@@ -152,46 +152,46 @@ pub struct BytesWritten {
     pub compaction: u64,
     /// Entries put into the catalogue, without sled's overhead.
     pub catalogue: u64,
-    /// Blocks of stores that were received and installed.
+    /// Blocks of received and installed stores.
     pub installed: u64,
 }
 
 /// Progress of physical compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactProgress {
-    /// Nothing to do.
+    /// No work is pending.
     Idle,
     /// Call again.
     More,
-    /// A read in progress still needs the next records, or the compaction is part of an entry that has not
-    /// ended. Call again after a pause.
+    /// A read in progress still needs the next records, or the compaction is part of an unfinished entry.
+    /// Call again after a pause.
     Waiting,
     /// History below this revision is durably removed.
     Finished { revision: i64 },
 }
 
-/// Sizes that bound the store. The server uses `Options::default()`. No value can lose data.
+/// Limits of the store. The server uses `Options::default()`. No value can cause a loss of data.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Raw bytes after which the open block is sealed. 64 KiB: a cold read costs one read of this size, and a
-    /// hundred or more records share one checksum and one entry of the catalogue.
+    /// Raw size at which the open block is sealed. 64 KiB: a cold read costs one read of this size, and a
+    /// hundred or more records share a checksum and a catalogue entry.
     pub block_bytes: usize,
     /// Size of a block file. 64 MiB: an 8 GiB store needs 128 open files. Space is freed in steps of this
     /// size.
     pub block_file_bytes: u64,
-    /// Decoded blocks kept for readers.
+    /// Size of the cache of decoded blocks.
     pub cache_bytes: u64,
-    /// Bytes not persisted from which the end of an entry makes a checkpoint pending.
+    /// Unpersisted bytes at which the end of an entry makes a checkpoint pending.
     pub checkpoint_due_bytes: usize,
-    /// Superseded records that one compaction lists at most, at 16 bytes each. Beyond that it only notes
-    /// their blocks, and looks every record of such a block up in the index.
+    /// Maximum number of superseded records that a compaction lists, at 16 bytes each. For further ones it
+    /// records only their blocks, and looks up every record of such a block in the index.
     pub dropped_max: usize,
-    /// Bytes not persisted from which the caller must wait. It bounds memory when the disk is slow.
+    /// Unpersisted bytes at which the caller must wait. It limits memory when the disk is slow.
     pub checkpoint_full_bytes: usize,
-    /// Keys that one request changes under one hold of the lock. 256: some 200 µs, the longest that a read
-    /// waits for a large request. Tests use fewer, to let readers in between.
+    /// Number of keys that a request changes per lock hold. 256: some 200 µs, the maximum delay of a read
+    /// by a large request. Tests use fewer, to interleave readers.
     pub changes_per_hold: usize,
-    /// A monotonic clock to measure how long the lock is held. It affects no result. `None`: not measured.
+    /// Monotonic clock to measure lock holds, without effect on results. `None` disables the measurement.
     pub lock_clock: Option<fn() -> Duration>,
 }
 
@@ -210,15 +210,15 @@ impl Default for StoreOptions {
     }
 }
 
-/// The last main revision. One below the largest number, so that the revision after any one, which watchers
-/// ask for, is a number. No request is to be begun at this revision.
+/// Last main revision. One below the maximum integer, so that the next revision, which watchers
+/// request, does not overflow. No request may start at this revision.
 pub const REVISION_MAX: i64 = i64::MAX - 1;
 
-/// Revision of one change: the logical clock of the store. Ordered by `main`, then `sub`.
+/// Revision of a change: the logical clock of the store. Ordered by `main`, then `sub`.
 ///
-/// `main` counts requests that changed something; `sub` numbers the changes inside one request, from 0. An
-/// empty store is at main revision 1, so the first change is 2.0. Clients see `main` only; `sub` orders
-/// records in blocks and enters the hash.
+/// `main` counts requests that changed something; `sub` numbers the changes inside a request, from 0.
+/// An empty store is at main revision 1, so the first change is 2.0. Clients see `main` only; `sub`
+/// orders records in blocks and is part of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
     pub main: i64,
@@ -229,12 +229,12 @@ impl Revision {
     /// Greater than every revision that can be written.
     pub(crate) const MAX: Revision = Revision { main: i64::MAX, sub: i64::MAX };
 
-    /// The first change of request `main`.
+    /// Returns the first change of request `main`.
     pub const fn first_of(main: i64) -> Self {
         Revision { main, sub: 0 }
     }
 
-    /// The next change of the same request. No revision is between the two.
+    /// Returns the next change of the same request. There is no revision between the two.
     pub(crate) const fn next(self) -> Self {
         Revision { main: self.main, sub: self.sub + 1 }
     }

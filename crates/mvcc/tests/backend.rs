@@ -1,4 +1,4 @@
-//! Properties that every backend must have. A new backend needs a kind of `Location`.
+//! Properties required of every backend. A new backend needs a kind of `Location`.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -143,7 +143,7 @@ fn files_and_entries_know_their_names() {
     }
 }
 
-/// A store with one entry and one file, both with this content.
+/// Fills a store with one entry and one file, both with this content.
 fn fill(backend: &mut dyn Backend, word: &str) -> Arc<dyn BlockFile> {
     backend.update(update(&[("word", word)], &[])).unwrap();
     let file = backend.create_file(1).unwrap();
@@ -227,8 +227,7 @@ proptest! {
         for (name, place) in all() {
             let (mut backend, mut expected) = (place.backend(), Entries::new());
             for (number, (puts, removals)) in updates.iter().enumerate() {
-                // Keys of puts and removals are disjoint in one update. Every other update swaps their
-                // ranges.
+                // Keys of puts and removals are disjoint in an update. Every other update swaps their ranges.
                 let shift = if number % 2 == 0 { 0 } else { 20 };
                 let key = |key: u8| vec![1 + (key + shift) % 40];
                 let update = Update {

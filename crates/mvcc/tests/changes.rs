@@ -1,4 +1,4 @@
-//! Changes are read back as they were made: whole revisions, in order, each until it is compacted.
+//! Changes are read back as they were written: whole revisions, in order, until they are compacted.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use mvcc::{
 };
 use proptest::prelude::*;
 
-/// One change: revision, key, and for a put (value, create, version, lease).
+/// A change: revision, key, and for a put (value, create, version, lease).
 type Made = (Revision, Vec<u8>, Option<(Vec<u8>, i64, i64, i64)>);
 
 fn made(changes: &Changes) -> Vec<Made> {
@@ -27,7 +27,7 @@ fn made(changes: &Changes) -> Vec<Made> {
     changes.iter().map(one).collect()
 }
 
-/// A store, and the changes that were made to it.
+/// A store, and the changes made to it.
 struct Recorded {
     writer: Writer,
     store: Store,
@@ -45,7 +45,7 @@ impl Recorded {
         Recorded { writer, store, maintainer, made: Vec::new(), live: BTreeMap::new(), index: 0 }
     }
 
-    /// One request: puts, then deletes of other keys.
+    /// Runs a request: puts, then deletes of other keys.
     fn request(&mut self, puts: &[(u8, usize)], deletes: &[u8]) {
         let mut request = self.writer.begin();
         let (main, mut sub) = (request.revision() + 1, 0);
@@ -90,7 +90,7 @@ impl Recorded {
         self.maintainer.compact_step(keys_max).unwrap()
     }
 
-    /// The changes of the revisions between the two.
+    /// Returns the changes of the revisions in a range.
     fn between(&self, from: i64, through: i64) -> Vec<Made> {
         let within = |made: &&Made| made.0.main >= from && made.0.main <= through;
         self.made.iter().filter(within).cloned().collect()
@@ -114,7 +114,7 @@ impl Recorded {
         }
     }
 
-    /// The parts of a revision are its changes.
+    /// Checks that the parts of a revision add up to its changes.
     fn check_parts(&self, main: i64) {
         let (mut next, mut parts) = (Some(Revision { main, sub: 0 }), Vec::new());
         while let Some(from) = next {
@@ -127,7 +127,7 @@ impl Recorded {
         assert_eq!(parts, self.between(main, main), "parts of {main}");
     }
 
-    /// The previous pair of each event is the newest put before its revision.
+    /// Checks that the previous pair of each event is the latest put before its revision.
     fn check_previous(&self) {
         let events: Vec<(&[u8], i64)> =
             self.made.iter().map(|(revision, key, _)| (&key[..], revision.main)).collect();
@@ -165,7 +165,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Reads once, and checks that nothing is missing.
+/// Reads once, and checks that no change is missing.
 fn follow(recorded: &Recorded, follower: &mut Follower, bytes_max: usize) {
     let changes = follower.changes(bytes_max).unwrap();
     assert_eq!(made(&changes), recorded.between(follower.next(), changes.through()));

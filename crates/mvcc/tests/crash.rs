@@ -1,18 +1,18 @@
-//! A disk that fails at every operation in turn. A restart always finds a state between two entries, not
-//! older than the last checkpoint that was reported as durable.
+//! A disk that fails at every possible operation. A restart always finds a state between two entries,
+//! not older than the last checkpoint that was reported as durable.
 
 use crate::common::failing::{Allowance, FailingBackend};
 use crate::common::{Oracle, range, tiny_options};
 use mvcc::{CompactProgress, Error, LogPosition, MemoryBackend};
 
-/// What was known when the disk failed.
+/// Known state at the time of the failure.
 struct Run {
     past: Vec<Oracle>,
     persisted: LogPosition,
     is_complete: bool,
 }
 
-/// Entries, checkpoints and two compactions, until the disk fails.
+/// Runs entries, checkpoints and two compactions until the disk fails.
 fn run_until_failure(disk: &MemoryBackend, allowance: usize) -> Run {
     let backend = Box::new(FailingBackend::new(disk.clone(), &Allowance::of(allowance)));
     let mut oracle = Oracle::default();

@@ -1,4 +1,4 @@
-//! Damage on disk is detected at the start or at the first read. Damaged data is never served.
+//! Corruption on disk is detected at the start or at the first read, and never served.
 
 use crate::common::{everything, range, tiny_options};
 use mvcc::{
@@ -12,7 +12,7 @@ fn open(backend: &MemoryBackend, options: StoreOptions) -> Result<Handles, Error
     mvcc::open(Box::new(backend.clone()), options)
 }
 
-/// A persisted store of a few blocks, one of them with dead records, and an item.
+/// Fills and persists a store of a few blocks, one of them with dead records, and an item.
 fn populate((writer, _, maintainer): &mut Handles) {
     for number in 0..20u8 {
         let mut request = writer.begin();
@@ -33,7 +33,7 @@ fn populated() -> MemoryBackend {
     backend
 }
 
-/// Opens a damaged store and reads all of it. Returns whether the damage was detected.
+/// Opens a corrupt store and reads all of it. Returns whether the corruption was detected.
 fn notices(backend: &MemoryBackend) -> bool {
     let Ok((_, store, _)) = open(backend, tiny_options()) else { return true };
     store.range(&KeyRange::all(), 0, &everything()).is_err()

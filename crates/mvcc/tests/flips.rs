@@ -1,4 +1,5 @@
-//! One flipped byte anywhere in a store: the store is refused with file and offset, or all reads are correct.
+//! A flipped byte anywhere in a store: the store is rejected with file and offset, or all reads are
+//! correct.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,12 @@ use mvcc::{
     StoreOptions,
 };
 
-/// The result of opening a store with one flipped byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
-    /// It does not open, and the error names a file.
+    /// The store fails to open, and the error includes a file.
     Refused,
-    /// All reads are correct.
     Right,
-    /// It is at an earlier checkpoint, complete and correct. The log has the later entries.
+    /// The store is at an earlier checkpoint, complete and correct. The log has the later entries.
     Earlier,
 }
 
@@ -37,18 +36,17 @@ impl Tally {
     }
 }
 
-/// A store on disk with some checkpoints and a compaction, and the states that it had.
+/// A store on disk with some checkpoints and a compaction, and its past states.
 struct Subject {
     dir: tempfile::TempDir,
     past: Vec<Oracle>,
 }
 
-/// How the process that wrote the store ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// It closed the store, and opened and closed it again.
+    /// Closed the store, then opened and closed it again.
     Closed,
-    /// It was killed, and the files are as they were then.
+    /// Killed, with the files as they were then.
     Killed,
 }
 
@@ -97,7 +95,7 @@ impl Subject {
         self.dir.path().join("store")
     }
 
-    /// Opens a copy of the store in which `change` changed one file.
+    /// Opens a copy of the store with one changed file.
     fn verdict(&self, file: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Verdict {
         let place = tempfile::tempdir().unwrap();
         let home = place.path().join("store");
@@ -125,7 +123,7 @@ impl Subject {
         if store.applied().index.0 == 24 { Verdict::Right } else { Verdict::Earlier }
     }
 
-    /// Every file of the store, relative to it.
+    /// Returns the relative paths of all files of the store.
     fn files(&self) -> Vec<PathBuf> {
         let of = |dir: &str| -> Vec<PathBuf> {
             let entries = fs::read_dir(self.home().join(dir)).unwrap().map(|entry| entry.unwrap());
@@ -137,7 +135,7 @@ impl Subject {
         [of("blocks"), of("catalogue")].concat()
     }
 
-    /// Flips a bit in every `step`-th byte, zeros mostly left out.
+    /// Flips a bit in every `step`-th byte, skipping most zeros.
     fn flip(&self, step: usize) -> Tally {
         let mut tally = Tally::default();
         for file in self.files() {
@@ -269,7 +267,8 @@ fn leftovers_of_a_start_that_was_killed_are_cleared_away() {
     }
 }
 
-/// A store in memory with block files of about `bytes`. The record at main revision `n` has the key `n`.
+/// Creates a store in memory with block files of about `bytes`. The record at main revision `n` has the
+/// key `n`.
 fn sample(bytes: usize) -> (MemoryBackend, mvcc::Store) {
     let backend = MemoryBackend::new();
     let options = StoreOptions {

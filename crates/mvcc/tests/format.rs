@@ -1,5 +1,5 @@
-//! Frozen bytes: a store writes exactly these bytes and reads them back. A change needs a new version of the
-//! format and a page in the documentation, not a new constant.
+//! Golden bytes: a store writes exactly these bytes and reads them back. A change needs a new format
+//! version and documentation, not a new constant.
 
 use crate::common::{everything, range};
 use mvcc::{Backend, CompactProgress, KeyRange, LogPosition, MemoryBackend, Previous, StoreOptions, Update};
@@ -29,7 +29,7 @@ fn write() -> MemoryBackend {
     writer.compact(3).unwrap();
     writer.end_entry(LogPosition::new(301, 2)).unwrap();
     maintainer.persist().unwrap();
-    // One of the first block's four records is superseded. It is listed, and the block stays.
+    // One of the first block's four records is superseded. It is listed, and the block is kept.
     while maintainer.compact_step(1000).unwrap() == CompactProgress::More {}
     backend
 }

@@ -1,4 +1,5 @@
-//! A history is read completely, also while compactions wait, and fills another store that answers alike.
+//! A history is read completely while compactions wait, and fills another store that returns the same
+//! results.
 
 use mvcc::{
     Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
@@ -11,8 +12,7 @@ fn open() -> (Writer, Store, Maintainer) {
     mvcc::open(Box::new(MemoryBackend::new()), options).unwrap()
 }
 
-/// Puts, overwrites, deletes and re-creations of 20 keys, some of them with a lease, in requests of several
-/// changes.
+/// Puts, overwrites, deletes and re-creates 20 keys, some with a lease, in requests of several changes.
 fn change(writer: &mut Writer, requests: std::ops::Range<u64>) {
     for number in requests {
         let key = |step: u64| format!("key{:02}", (number * 7 + step * 3) % 20).into_bytes();
@@ -28,7 +28,7 @@ fn change(writer: &mut Writer, requests: std::ops::Range<u64>) {
     }
 }
 
-/// One line for each change.
+/// Formats a line per change.
 fn lines(history: &History) -> Vec<String> {
     let (mut lines, mut next) = (Vec::new(), History::START);
     while let Some(part) = history.part_from(next).unwrap() {
@@ -38,7 +38,6 @@ fn lines(history: &History) -> Vec<String> {
     lines
 }
 
-/// A store that is filled with a history.
 fn imported(history: &History) -> (Writer, Store, Maintainer) {
     let backend = MemoryBackend::new();
     let options = StoreOptions { block_bytes: 500, ..StoreOptions::default() };
@@ -86,7 +85,7 @@ fn an_imported_history_answers_as_its_store_at_every_revision() {
                 let both = [&store, &copy].map(|store| store.range(&KeyRange::all(), at, &options).unwrap());
                 assert_eq!(both[0], both[1], "compacted at {compacted_at:?}, revision {at}");
                 let hashes = [&store, &copy].map(|store| store.hash_kv(at).unwrap().hash);
-                // The hash at a finished compaction is of the moment before it, and is not imported.
+                // The hash of a finished compaction reflects the state before it, and is not imported.
                 assert!(hashes[0] == hashes[1] || at == store.compact_revision(), "revision {at}");
             }
         }

@@ -1,4 +1,5 @@
-//! What an inspection returns: all contents, and every fault with its location. It does not modify the store.
+//! Results of an inspection: all contents, and every fault with its location. The store is not
+//! modified.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use mvcc::inspect::{BlockSeen, Inspector};
 use mvcc::{CompactProgress, Error, LogPosition, SledBackend};
 use proptest::prelude::*;
 
-/// A closed store with at least four block files, dead records and an item.
+/// Creates a closed store with at least four block files, dead records and an item.
 fn make(home: &Path) {
     let backend = Box::new(SledBackend::open(home).unwrap());
     let (mut writer, _, mut maintainer) = mvcc::open(backend, tiny_options()).unwrap();
@@ -50,7 +51,7 @@ impl Place {
         self.inspect().files().unwrap()[number].path.clone()
     }
 
-    /// Every file below the store with its bytes.
+    /// Returns the files below the store with their contents.
     fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in std::fs::read_dir(dir).unwrap() {
@@ -155,7 +156,7 @@ fn blocks_are_found_without_a_catalogue() {
     assert!(found.iter().all(|block| !inspector.records(block).unwrap().is_empty()));
 }
 
-/// An earlier state of its file, which sled opens without an error.
+/// The sequence file is ahead of the catalogue, which sled opens without an error.
 #[test]
 fn a_catalogue_that_lost_its_last_updates_shows_what_it_has_and_is_at_fault() {
     let place = Place::new();
@@ -233,7 +234,7 @@ fn a_directory_that_is_not_there_is_an_error() {
     assert!(!absent.exists());
 }
 
-/// The newest state, from records alone: the last live one of each key.
+/// Holes in a copied file take no space.
 #[test]
 fn a_file_with_holes_is_copied_with_its_holes() {
     use std::os::unix::fs::MetadataExt;
@@ -322,7 +323,7 @@ proptest! {
                 maintainer.persist().unwrap();
             }
         }
-        // From nothing to everything.
+        // From none to all of the history.
         let revision = store.revision() * compacted as i64 / 99;
         if revision > 0 {
             writer.compact(revision).unwrap();

@@ -1,5 +1,5 @@
-//! A checkpoint is transferred from one store to another and replaces its state, while readers and a writer
-//! are active. Crashes are tested in `install_crash`.
+//! A checkpoint is transferred from one store to another and replaces its state, while readers and a
+//! writer are active. See `install_crash` for crashes.
 
 use crate::common::location::Location;
 use crate::common::member::{Member, chunks, leader, receive};
@@ -38,7 +38,7 @@ fn what_was_exported_is_what_is_installed() {
             let Member { oracle, writer, store, maintainer } = follower;
             drop((writer, store, maintainer));
             oracle.check_all(&home.open().store);
-            // The next round begins without the store.
+            // The next round starts without the store.
             home.wipe();
         }
     }
@@ -91,7 +91,7 @@ fn unpersisted_changes_are_lost_with_the_old_store() {
         let staged = receive(&home, &chunks(leader.maintainer.export(), 500)).unwrap();
         follower.maintainer.install(staged).unwrap();
         leader.oracle.check_all(&follower.store);
-        // Nothing of it returns with the next checkpoint.
+        // The lost changes do not return with the next checkpoint.
         follower.oracle = leader.oracle.clone();
         follower.entries(400..=401);
         follower.maintainer.persist().unwrap();

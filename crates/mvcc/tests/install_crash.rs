@@ -1,4 +1,4 @@
-//! A checkpoint is received and installed on a disk that fails. The old store or the new one remains,
+//! A checkpoint is received and installed on a failing disk. The old store or the new one remains,
 //! complete.
 
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use crate::common::{Oracle, tiny_options};
 use bytes::Bytes;
 use mvcc::{Error, MemoryBackend, SledBackend, Staging};
 
-/// What a follower's disk may contain after a crash.
 #[test]
 fn a_disk_that_fails_at_any_operation_of_an_install_leaves_the_old_or_the_new_store() {
     let leader = leader();
@@ -50,7 +49,7 @@ fn a_disk_that_fails_at_any_operation_of_an_install_leaves_the_old_or_the_new_st
     }
 }
 
-/// Returns whether the disk has not failed.
+/// Receives and installs a store. Returns true if the disk has not failed.
 fn receive_and_install(disk: &MemoryBackend, allowance: &Allowance, chunks: &[Bytes]) -> bool {
     // The store was opened before. The opening counts only its own writes.
     let failing = |disk: MemoryBackend| Box::new(FailingBackend::new(disk, allowance));
@@ -64,14 +63,14 @@ fn receive_and_install(disk: &MemoryBackend, allowance: &Allowance, chunks: &[By
     };
     let installed = received().and_then(|staged| maintainer.install(staged));
     if installed.is_err() {
-        // Only a failed install poisons. A failed stream leaves the store as it was.
+        // Only a failed install poisons. A failed stream leaves the store unchanged.
         let persisted = maintainer.persist();
         assert!(matches!(persisted, Ok(_) | Err(Error::Poisoned)), "{persisted:?}");
     }
     installed.is_ok()
 }
 
-/// The directories of a store and of a received one, rearranged as crashes may leave them.
+/// Directories of a store and of a received one, rearranged like after a crash.
 struct DirectorySlots {
     dir: tempfile::TempDir,
     old: Oracle,
@@ -79,7 +78,7 @@ struct DirectorySlots {
 }
 
 impl DirectorySlots {
-    /// A store, and a completely received one next to it.
+    /// Creates a store, and a completely received one next to it.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = Location::Disk(tempfile::tempdir().unwrap(), dir.path().join("store"));

@@ -1,7 +1,5 @@
-//! The store as a whole, on backends that fail, lose power or are damaged.
-//!
-//! One program, which is linked once. Tests that need a process for themselves are separate targets: see
-//! `Cargo.toml`.
+//! Tests of whole stores, on backends that fail, crash or are corrupt. Linked into one program; tests
+//! that need a separate process have their own targets, see `Cargo.toml`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,5 +1,5 @@
-//! Memory of large reads. A result takes its own size, not that of its blocks. A range that is read in parts
-//! takes only locations.
+//! Memory of large reads. A result takes the memory of its pairs, not that of their blocks. A range
+//! read in parts takes only locations.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::{Mutex, PoisonError};
@@ -10,12 +10,12 @@ use mvcc::{KeyRange, LogPosition, RangeOptions, SledBackend, Store, StoreOptions
 const KEYS: u64 = 30_000;
 const VALUE_BYTES: usize = 256;
 
-/// Keys whose order is unrelated to the order of writing.
+/// Returns keys in an order unrelated to the order of writing.
 fn key(number: u64) -> [u8; 8] {
     (number * 7919 % KEYS).to_be_bytes()
 }
 
-/// All blocks are on the disk: the cache holds two of them.
+/// Creates a store with all blocks on disk: the cache has space for two.
 fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     let options = StoreOptions { cache_bytes: 128 << 10, ..StoreOptions::default() };
     let open = || mvcc::open(Box::new(SledBackend::open(dir).unwrap()), options).unwrap();
@@ -30,14 +30,13 @@ fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     (writer, store)
 }
 
-/// Resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
 }
 
-/// The tests run one at a time, because they measure the same process.
+/// Serializes the tests, because they measure the same process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -51,7 +50,7 @@ fn a_pinned_range_takes_little_memory_however_much_is_read() {
     assert_eq!((held.len() as u64, held.count as u64), (KEYS, KEYS));
     let (mut seen, mut most) = (0, 0);
     for start in (0..held.len()).step_by(3000) {
-        // Each pair is copied to its position, as a window of a response does.
+        // Each pair is copied to its position, like in a window of a response.
         let mut window = vec![0; 3000 * VALUE_BYTES];
         held.visit(start..(start + 3000).min(held.len()), |number, kv| {
             assert_eq!(kv.key[..], (number as u64).to_be_bytes());
@@ -63,8 +62,8 @@ fn a_pinned_range_takes_little_memory_however_much_is_read() {
     }
     assert_eq!(seen, KEYS);
     let grown = most.saturating_sub(before);
-    // Half a megabyte of locations, a window of 0.75 MB with its order, and a block as stored and as read.
-    // All pairs would take 12 MB.
+    // Half a megabyte of locations, a window of 0.75 MB with its order, and a block as stored and as
+    // decoded. All pairs would take 12 MB.
     assert!(grown < 4 << 20, "{grown} bytes while {KEYS} pairs went by");
 }
 
@@ -81,7 +80,7 @@ fn a_range_over_scattered_keys_keeps_its_pairs_and_not_their_blocks() {
         assert_eq!(kv.key, Bytes::copy_from_slice(&key(number)));
         assert!(kv.value.iter().all(|byte| *byte == number as u8) && kv.value.len() == VALUE_BYTES);
     }
-    // The pairs take 12 MB. With a block of 64 KiB for each of them it would be 2 GB.
+    // The pairs take 12 MB. A block of 64 KiB for each of them would take 2 GB.
     assert!(grown < 64 << 20, "{grown} bytes for {KEYS} pairs");
 }
 

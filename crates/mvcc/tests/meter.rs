@@ -1,4 +1,4 @@
-//! Reads under a meter: bounded in memory, and stopped between two steps.
+//! Metered reads: limited in memory, and stopped between two steps.
 
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ fn filled() -> (Writer, Store) {
     (writer, store)
 }
 
-/// Counts. Ends the read when it holds more than `bytes_max`, or after a number of calls.
+/// Counting meter. Stops the read when it holds more than `bytes_max`, or after a number of calls.
 struct Counting {
     bytes_max: u64,
     calls_max: u64,
@@ -80,7 +80,7 @@ fn a_read_exceeds_its_bound_by_one_step_at_most() {
 fn every_long_read_can_be_stopped() {
     let (mut writer, store) = filled();
     let old = store.revision();
-    // A new record in every leaf of the index: the count at the revision before examines each key.
+    // A new record in every leaf of the index: a count at the previous revision examines each key.
     for number in (0..KEYS).step_by(50) {
         let mut revision = writer.begin();
         revision.put(format!("k{number:05}").as_bytes(), b"new", 0);

@@ -1,5 +1,5 @@
-//! Random operations against a naive store: all reads at all revisions, on both backends, with checkpoints,
-//! crashes, restarts and compactions in any order.
+//! Random operations compared with a naive store: all reads at all revisions, on both backends, with
+//! checkpoints, crashes, restarts and compactions in any order.
 
 use std::path::PathBuf;
 
@@ -13,9 +13,9 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// One entry of the log with these requests.
+    /// An entry of the log with these requests.
     Entry(Vec<Vec<Change>>),
-    /// Compacts at this share of the remaining history.
+    /// Compacts this share of the remaining history.
     Compact(u8),
     CompactStep(u8),
     CompactFully,
@@ -27,7 +27,7 @@ enum Operation {
     /// Moves the store to another location by export and install.
     Move(u16),
     Persist,
-    /// A crash, and a restart from the durable state.
+    /// Crashes, and restarts from the durable state.
     Reopen,
     SetItem(u8, Option<u8>),
 }
@@ -38,7 +38,7 @@ enum Change {
     Delete(u8, u8),
     /// Reads inside the request, and must see its changes.
     Read,
-    /// Another reader reads during the request, and must see the state before it.
+    /// Reads from another reader during the request, and must see the state before it.
     Others,
     /// Requests a checkpoint and compacts during the request.
     Maintain,
@@ -71,7 +71,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// How a crashed store is opened again.
+/// Location from which a crashed store is reopened.
 enum Location {
     Memory(MemoryBackend),
     Sled(PathBuf),
@@ -93,7 +93,7 @@ impl Location {
         }
     }
 
-    /// An empty location of the same kind.
+    /// Returns an empty location of the same kind.
     fn another(&self) -> Self {
         match self {
             Location::Memory(_) => Location::Memory(MemoryBackend::new()),
@@ -104,7 +104,7 @@ impl Location {
     }
 }
 
-/// An empty store that receives and installs the export.
+/// Creates an empty store, and receives and installs the export.
 fn install(home: &Location, mut export: Export, bytes_max: u16) -> (Writer, Store, Maintainer) {
     let mut handles = mvcc::open(home.backend(), tiny_options()).unwrap();
     let mut staging = Staging::begin(home.incoming(), &tiny_options()).unwrap();
@@ -120,11 +120,11 @@ struct Subject {
     home: Location,
     handles: Option<(Writer, Store, Maintainer)>,
     oracle: Oracle,
-    /// The oracle after every entry. A crash returns to one of them.
+    /// Oracle after every entry. A crash returns to one of them.
     past: Vec<Oracle>,
-    /// The minimum that a crash must leave.
+    /// Minimum position after a crash.
     persisted: LogPosition,
-    /// A pinned checkpoint, and what the receiver must find in it.
+    /// A pinned checkpoint, and its expected contents.
     pinned: Option<(Export, Oracle)>,
 }
 
@@ -273,7 +273,7 @@ impl Subject {
         let export = self.handles().2.export();
         let (applied, home) = (export.applied(), self.home.another());
         let handles = install(&home, export, bytes_max);
-        // Entries that were not persisted are lost, as in a crash.
+        // Entries that were not persisted are lost, like in a crash.
         self.handles = Some(handles);
         self.home = home;
         self.persisted = applied;
@@ -288,7 +288,7 @@ impl Subject {
         self.check_leases();
     }
 
-    /// The keys of each lease, between two requests.
+    /// Checks the keys of each lease between two requests.
     fn check_leases(&mut self) {
         let store = self.handles().1.clone();
         let mut state = None;
@@ -307,7 +307,7 @@ impl Subject {
 }
 
 fn key_name(number: u8) -> String {
-    // Keys of different lengths, some prefixes of others.
+    // Keys of different lengths, some of them prefixes of each other.
     ["a", "aa", "b", "c", "ca", "cab", "d", "e", "f", "g", "ga", "z"][usize::from(number % 12)].into()
 }
 

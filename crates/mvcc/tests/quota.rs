@@ -1,4 +1,5 @@
-//! Memory at the quota: the count of the store bounds the memory of the process for all kinds of writes.
+//! Memory at the quota: the store's accounting limits the memory of the process for all kinds of
+//! writes.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -10,16 +11,16 @@ use mvcc::{
     StoreOptions, Writer,
 };
 
-/// Small enough for a test, and large enough that the memory of the process itself does not matter.
+/// Small enough for a test, and large enough to make the memory of the process itself negligible.
 const QUOTA: u64 = 16 << 20;
-/// Maximum of memory over quota. Deletes are never refused: keys that are all deleted at once take three
-/// times what they took. ARCHITECTURE.md states this number.
+/// Maximum of memory over quota. Deletes are never rejected: keys that are all deleted in one request
+/// take three times their previous memory. ARCHITECTURE.md states this number.
 const MULTIPLE: u64 = 4;
-/// With the options of this test: a cache of 1 MiB, checkpoints of 4 MiB, sled's cache, and memory kept by
-/// the allocator.
+/// Fixed memory with the options of this test: a cache of 1 MiB, checkpoints of 4 MiB, sled's cache,
+/// and memory retained by the allocator.
 const CONSTANT: u64 = 16 << 20;
 
-/// The server's allocator, with which the constants of the count are measured.
+/// The server's allocator, with which the constants of the accounting were measured.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -55,7 +56,7 @@ impl Location {
         self.end();
     }
 
-    /// In slices, because the memory of a request is not measured here.
+    /// Deletes all keys in slices, because the memory of a request is not measured here.
     fn delete_all(&mut self) {
         let slice = RangeOptions { limit: 1000, fetch: Fetch::KeysOnly };
         loop {
@@ -75,14 +76,13 @@ impl Location {
     }
 }
 
-/// Resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
 }
 
-/// The n-th put of a client that takes much memory for little disk.
+/// The n-th put of a client that takes much memory for little disk space.
 type Attack = fn(&mut Location, u64);
 
 const ATTACKS: [(&str, Attack); 7] = [
@@ -109,7 +109,7 @@ const ATTACKS: [(&str, Attack); 7] = [
     ("values of zeros, a block each", |home, number| home.put(&[number as u8], &[0; 64 << 10])),
 ];
 
-/// One attack, from an empty store to a full one, and then until all keys are deleted.
+/// Runs an attack from an empty store to a full one, and then deletes all keys.
 fn attack(name: &str) {
     let (_, request) = ATTACKS.iter().find(|(known, _)| *known == name).unwrap();
     let mut home = Location::new();
@@ -126,7 +126,6 @@ fn attack(name: &str) {
         }
     }
     let full = resident().saturating_sub(before);
-    // Deletes are never refused.
     home.delete_all();
     let deleted = resident().saturating_sub(before);
     let (full_mib, deleted_mib) = (full >> 20, deleted >> 20);
@@ -135,8 +134,8 @@ fn attack(name: &str) {
     assert!(deleted < MULTIPLE * QUOTA + CONSTANT, "{deleted} bytes with all deleted");
 }
 
-/// Set in a process that runs one attack. All ignored tests together run in one process, where nothing can be
-/// measured.
+/// Set in a process that runs a single attack. Measurements are meaningless when all ignored tests run
+/// together in one process.
 const ALONE: &str = "MVCC_QUOTA_ATTACK";
 
 #[expect(clippy::disallowed_methods, reason = "set by the test that started this process")]
@@ -144,7 +143,8 @@ fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// Each in a separate process: memory that one frees would hide the growth of the next.
+/// Defines a test per attack, for separate processes: memory that one frees would hide the growth of
+/// the next.
 macro_rules! attacks {
     ($($test:ident: $name:expr,)*) => {
         $(
@@ -184,7 +184,7 @@ fn a_store_at_its_quota_takes_a_stated_multiple_of_it_in_memory() {
             .unwrap();
         (test, child)
     };
-    // All at the same time: half of their time they wait for the disk.
+    // Concurrently: half of their time they wait for the disk.
     let children: Vec<_> = TESTS.iter().map(run).collect();
     for (test, child) in children {
         let run = child.wait_with_output().unwrap();

@@ -1,4 +1,5 @@
-//! Readers, the writer and compaction at full speed on tiny blocks. A read is exactly right or `Compacted`.
+//! Readers, the writer and compaction at full speed on tiny blocks. A read returns an exact result or
+//! `Compacted`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +14,8 @@ use mvcc::{
 
 const KEYS: i64 = 50;
 
-/// Request `main` puts key `main % KEYS`. An existing key divisible by 10 is deleted every other time.
+/// Reports whether request `main` deletes key `main % KEYS` instead of putting it. An existing key
+/// divisible by 10 is deleted every other time.
 fn is_delete(main: i64) -> bool {
     main % 10 == 0 && main / KEYS % 2 == 1 && main > KEYS
 }
@@ -22,7 +24,7 @@ fn key(main: i64) -> String {
     format!("key{:03}", main % KEYS)
 }
 
-/// The state at revision `at`: for each key its newest request ≤ `at`, unless that deleted it.
+/// Returns the state at revision `at`: for each key its last request ≤ `at`, unless that deleted it.
 fn expected(at: i64) -> Vec<(String, i64)> {
     let newest = (2.max(at - KEYS + 1)..=at).filter(|main| !is_delete(*main));
     let mut pairs: Vec<_> = newest.map(|main| (key(main), main)).collect();
@@ -52,7 +54,6 @@ fn check_once(store: &Store, seed: i64) -> bool {
     true
 }
 
-/// The request that makes revision `main`.
 fn change(writer: &mut Writer, main: i64) {
     let mut request = writer.begin();
     if is_delete(main) {
@@ -77,7 +78,7 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
                     seed = (seed * 7_919 + 13) % 1_000_003;
                     right += usize::from(check_once(&store, seed));
                 }
-                // Seed 0 reads the newest revision. A reader that got no processor time until now can read
+                // Seed 0 reads the current revision. A reader that got no processor time until now can read
                 // only that.
                 right += usize::from(check_once(&store, 0));
                 assert!(right > 0, "reader {reader} never got an answer");
@@ -97,7 +98,6 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
             }
             writer.end_entry(LogPosition::new(main as u64, 1)).unwrap();
             if main % 16 == 0 {
-                // Yields, so that the threads interleave.
                 thread::yield_now();
             }
         }
@@ -108,15 +108,15 @@ fn race(backend: Box<dyn Backend>, requests: i64) {
     }
 }
 
-/// Keys of a request that changes all of them: several leaves of the index.
+/// Number of keys changed by a single request: several leaves of the index.
 const WIDE: i64 = 700;
 
-/// Request `main` puts all keys, unless it deletes them all.
+/// Reports whether request `main` deletes all keys instead of putting them.
 fn is_wipe(main: i64) -> bool {
     main % 3 == 0
 }
 
-/// Readers at `at` see exactly one whole request.
+/// Checks that readers at `at` see exactly one whole request.
 fn check_whole(store: &Store, seed: i64) {
     let (low, high) = (store.compact_revision().max(1), store.revision());
     let at = if seed % 4 == 0 { 0 } else { low + seed % (high - low + 1) };
@@ -196,7 +196,7 @@ fn race_with_installs(incoming: impl Fn() -> Box<dyn Backend>, home: Box<dyn Bac
     let (mut writer, leader, mut maintainer) = mvcc::open(Box::new(MemoryBackend::new()), options).unwrap();
     let (_follower, store, mut installer) = mvcc::open(home, options).unwrap();
     let is_over = AtomicBool::new(false);
-    // The hash of the same history against the same compaction is the same, before and after an install.
+    // A hash of the same history against the same compaction is equal before and after an install.
     let hashes = Mutex::new(BTreeMap::new());
     #[expect(clippy::disallowed_methods, reason = "concurrent readers need threads")]
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Members with the same contents recount the same digests, however their blocks lie; a flipped bit changes
-//! one.
+//! Members with the same contents recount the same digests, independently of their blocks; a flipped bit
+//! changes one digest.
 
 use std::cell::Cell;
 
@@ -27,7 +27,7 @@ impl Member {
         Member { writer, store, maintainer, backend, options }
     }
 
-    /// Puts, deletes, leases, and requests that change a key more than once.
+    /// Writes puts, deletes, leases, and requests that change a key more than once.
     fn entry(&mut self, number: u64) {
         let key = |number: u64| format!("k{:02}", number % 23).into_bytes();
         let lease = if number.is_multiple_of(4) { number as i64 } else { 0 };
@@ -59,7 +59,7 @@ impl Member {
             mvcc::open(Box::new(self.backend.clone()), self.options).unwrap();
     }
 
-    /// Digests of all spans that `self` makes, here and on the other member.
+    /// Returns the digests of all spans of `self`, here and on the other member.
     fn compare(&self, other: &Member) -> Vec<(RecountSpan, RecountAnswer, RecountAnswer)> {
         let (mut all, mut pass) = (Vec::new(), self.store.recount_pass());
         while let Some(span) = self.store.next_span(&mut pass, BOUNDS) {
@@ -78,7 +78,8 @@ fn are_equal(one: &Member, other: &Member) -> usize {
     all.len()
 }
 
-/// Members with blocks of different sizes and the same 300 entries, the first 140 revisions compacted.
+/// Creates members with blocks of different sizes and the same 300 entries, the first 140 revisions
+/// compacted.
 fn members() -> (Member, Member) {
     let (mut one, mut other) = (Member::new(300), Member::new(2000));
     for number in 1..=300 {
@@ -106,7 +107,7 @@ fn equal_members_have_equal_digests_whatever_is_stored_and_reclaimed() {
     are_equal(&other, &one);
     one.reopen();
     are_equal(&one, &other);
-    // One that is ahead, and has compacted less.
+    // A member that is ahead, and has compacted less.
     let spans: Vec<_> = one.compare(&other).into_iter().map(|(span, digest, _)| (span, digest)).collect();
     (301..=330).for_each(|number| other.entry(number));
     for (span, digest) in spans {
@@ -129,7 +130,7 @@ fn a_pass_ends_while_records_come_faster_than_spans() {
     assert!(spans.windows(2).all(|pair| pair[0].to < pair[1].from), "{spans:?}");
 }
 
-/// Such as one that was imported into a running cluster, and is replaced soon.
+/// For example a store that was imported into a running cluster, and will be replaced soon.
 #[test]
 fn a_store_of_fewer_entries_is_not_compared() {
     let (mut one, other) = members();
@@ -142,7 +143,6 @@ fn a_store_of_fewer_entries_is_not_compared() {
     assert!(matches!(other.store.recount(&span, &()), Ok(RecountAnswer::NotYet)));
 }
 
-/// Ends a read at its third step.
 struct Third(Cell<u32>);
 
 impl Meter for Third {

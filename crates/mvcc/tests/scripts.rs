@@ -33,9 +33,9 @@ use mvcc::{
     RangeResult, RecountBounds, Revision, RevisionWriter, StagedStore, Staging, Store, StoreOptions, Writer,
 };
 
-/// Longer results are shown by their number of pairs, the first and the last.
+/// Maximum number of pairs shown. Longer results are shown by their number of pairs, the first and the
+/// last.
 const SHOWN_MAX: usize = 20;
-/// Spans of a recount.
 const BOUNDS: RecountBounds = RecountBounds { records: 7, raw_bytes: 500 };
 
 #[test]
@@ -209,7 +209,7 @@ impl Member {
         }
     }
 
-    /// Commands that change nothing but what is pinned.
+    /// Runs commands that only read or pin.
     fn read(&mut self, name: &str, rest: &str) -> Result<String, Error> {
         let bytes_max = |text: &str| text.parse().unwrap_or(1 << 20);
         match name {
@@ -322,7 +322,7 @@ impl Member {
         }
     }
 
-    /// Several operations of one revision.
+    /// Runs several operations at one revision.
     fn request(&mut self, operations: &str) -> Result<String, Error> {
         let (mut request, mut shown) = (self.writer.begin(), String::new());
         for operation in operations.split(';') {
@@ -341,7 +341,7 @@ impl Member {
     }
 }
 
-/// One operation of a request, and the line that it shows, if any.
+/// Runs an operation of a request, and returns its output.
 fn operate(request: &mut RevisionWriter<'_>, operation: &str) -> Result<String, Error> {
     let (name, rest) = operation.split_once(' ').unwrap_or((operation, ""));
     Ok(match name {
@@ -370,7 +370,7 @@ fn receive(backend: &MemoryBackend, chunks: &[Bytes], options: &StoreOptions) ->
     staging.finish()
 }
 
-/// The chunks as a receiver may get them.
+/// Changes the chunks for a receiver.
 fn spoiled(mut chunks: Vec<Bytes>, how: &str) -> Vec<Bytes> {
     match how {
         "cut" => drop(chunks.pop()),
@@ -397,7 +397,7 @@ fn import(history: &History, backend: &MemoryBackend, options: &StoreOptions) ->
     import.finish(ImportedState { applied: history.applied(), revision, compact_revision }).map(drop)
 }
 
-/// What `other` has for each span of `one`, and how often.
+/// Counts how `other` compares for the spans of `one`.
 fn recount(one: &Store, other: &Store) -> Result<String, Error> {
     let (mut found, mut pass) = (BTreeMap::new(), one.recount_pass());
     while let Some(span) = one.next_span(&mut pass, BOUNDS) {
@@ -451,7 +451,6 @@ fn keys(word: &str) -> KeyRange {
     }
 }
 
-/// `v*30` is 30 times v.
 fn repeated(value: &str) -> String {
     match value.split_once('*') {
         Some((part, count)) => part.repeat(count.parse().unwrap()),

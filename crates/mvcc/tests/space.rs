@@ -11,11 +11,12 @@ use mvcc::{
     SledBackend, Store, StoreOptions, Writer,
 };
 
-/// As in the server.
+/// The server's step size.
 const KEYS_PER_STEP: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Small blocks and files, so that there are many, and large enough that headers do not matter.
+/// Returns options with small blocks and files, so that there are many, but large enough to make
+/// headers negligible.
 fn small_options() -> StoreOptions {
     StoreOptions { block_bytes: 2048, block_file_bytes: 32 << 10, cache_bytes: 64 << 10, ..tiny_options() }
 }
@@ -26,13 +27,11 @@ fn file_bytes(backend: &MemoryBackend) -> u64 {
     numbers.into_iter().map(|number| backend.open_file(number).unwrap().bytes().unwrap()).sum()
 }
 
-/// A sequence of puts and deletes, compacted at its end.
+/// A sequence of puts and deletes with a final compaction.
 struct History {
     name: &'static str,
     puts: u64,
-    /// The key of each put.
     key: fn(u64) -> u64,
-    /// Bytes of each value.
     value_bytes: fn(u64) -> usize,
     /// Keys deleted at the end.
     doomed: fn(u64) -> bool,
@@ -192,7 +191,7 @@ fn moved_bytes_are_proportional_to_reclaimed_bytes() {
     }
 }
 
-/// Files of a few blocks, whose headers take much of them. No pass over them can change that.
+/// Files of a few blocks, with a large share of headers that no pass can reduce.
 #[test]
 fn reclaiming_ends_for_files_of_any_size() {
     for seed in 0..500u64 {
@@ -300,8 +299,8 @@ fn the_catalogue_does_not_grow_with_the_number_of_checkpoints() {
     }
 }
 
-/// A million revisions of a hundred thousand keys are compacted except for the last tenth, in the steps and
-/// pauses of the server, during reads and writes.
+/// A million revisions of a hundred thousand keys are compacted except for the last tenth, in the steps
+/// and pauses of the server, during reads and writes.
 #[test]
 #[ignore = "slow, and meant for a release build: measures a million revisions"]
 fn space_of_nine_tenths_of_a_million_revisions_is_freed_in_a_minute() {
@@ -377,7 +376,7 @@ fn space_of_nine_tenths_of_a_million_revisions_is_freed_in_a_minute() {
 }
 
 fn put(writer: &mut Writer, maintainer: &mut Maintainer, number: u64, keys: u64, value_bytes: usize) {
-    // Every key in turn, in a scattered order.
+    // Cycles through the keys in a scattered order.
     let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
     writer.begin().put(&key.to_be_bytes(), &noise(number, value_bytes), 0);
     if number % 100 == 99 && writer.end_entry(LogPosition::new(number, 1)).unwrap() != Pressure::Calm {
@@ -390,7 +389,7 @@ fn read(store: &Store, key: u64) {
     store.range(&range, 0, &RangeOptions::default()).unwrap();
 }
 
-/// Bytes that do not compress, so that sizes are those of the data.
+/// Returns bytes that do not compress, so that sizes match the data.
 fn noise(number: u64, bytes: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1;
     let step = |state: &mut u64| {
@@ -404,7 +403,7 @@ fn noise(number: u64, bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// Keys and values of all live keys.
+/// Returns the size of all live keys and values.
 fn live_bytes(store: &Store) -> u64 {
     let all = store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap();
     all.kvs.iter().map(|kv| (kv.key.len() + kv.value.len()) as u64).sum()
@@ -424,7 +423,7 @@ fn on_disk(dir: &Path) -> u64 {
     entries.map(|entry| size(entry.unwrap())).sum()
 }
 
-/// A block holds one value of a MiB. While a step is made, no checkpoint is.
+/// A block has a single value of one MiB. Checkpoints wait during a step.
 #[test]
 fn a_step_of_a_compaction_is_bounded_where_values_are_large() {
     const KEYS: u64 = 20;

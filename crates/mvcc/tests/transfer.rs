@@ -1,4 +1,4 @@
-//! The time to pin, send, receive and install a large checkpoint, and the memory for it.
+//! Time and memory to pin, send, receive and install a large checkpoint.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -12,7 +12,6 @@ use mvcc::{
     StoreOptions, Writer,
 };
 
-/// Bytes of a chunk between two members.
 const CHUNK_BYTES: usize = 256 << 10;
 
 struct Member {
@@ -30,7 +29,7 @@ impl Member {
         Member { dir, writer, store, maintainer }
     }
 
-    /// Values that do not compress, so that as much is sent as was put.
+    /// Puts values that do not compress, so that as much is sent as was put.
     fn fill(&mut self, puts: u64, value_bytes: usize) {
         let mut noise = 1u64;
         let mut value = vec![0; value_bytes];

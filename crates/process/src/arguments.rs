@@ -1,4 +1,4 @@
-//! Commands of `kv-server`: their arguments, and how they end.
+//! Command-line arguments and exit statuses of `kv-server` commands.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -10,8 +10,8 @@ use clap::Parser;
 use super::log::causes;
 use super::visible::visible;
 
-/// Runs `command` with the arguments after its name. Exit status: that of `work`, 1 and a line with all causes
-/// after an error, 2 for a command line that makes no sense.
+/// Runs `command` with the arguments after its name. Exit status: that of `work`; 1 after an error, with a
+/// line that lists its causes; 2 for invalid arguments.
 pub fn run<A: Parser, T: Termination, E: Error>(
     command: &str,
     arguments: impl Iterator<Item = OsString>,
@@ -30,8 +30,8 @@ pub fn run<A: Parser, T: Termination, E: Error>(
     }
 }
 
-/// Parses the arguments after the name of `command`. If they make no sense, or ask for help, the message is
-/// printed, and the result is the exit status.
+/// Parses the arguments after the name of `command`. For invalid arguments and help requests, prints the
+/// message and returns the exit status.
 pub fn parse<A: Parser>(command: &str, arguments: impl Iterator<Item = OsString>) -> Result<A, ExitCode> {
     let named = std::iter::once(OsString::from(command)).chain(arguments);
     A::try_parse_from(named).map_err(|error| {

@@ -1,39 +1,39 @@
-//! How many file descriptors this process has, and for what.
+//! Limit of file descriptors, and its division among files and connections.
 //!
 //! ```text
 //!   limit ──▶ OWN ──▶ files: 2 x 1600, at most half of the rest
 //!                ├──▶ peer connections: 256, at most an eighth of the rest
-//!                └──▶ client connections: what remains, at most 32768
+//!                └──▶ client connections: the remainder, at most 32768
 //! ```
 //!
-//! Invariant: connections and files have separate shares. Connections never take a descriptor that a file may
-//! need, so a full table makes clients wait and never fails a checkpoint or the log, which would end the
-//! process.
+//! Invariant: connections and files have separate quotas. Connections never use a descriptor that a file may
+//! need. Exhaustion therefore makes clients wait, but never fails a checkpoint or the log, which would stop
+//! the process.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Log, catalogue, its sequence number, locks, listeners, epoll, signals and stderr take 20; connections of
-/// `--listen-metrics-urls` at most 32. Some more are open for a moment: directories that are synced, segments
-/// read for a follower that lags, and three connections to each other member.
+/// Descriptors for other uses. Log, catalog, its sequence number, locks, listeners, epoll, signals and stderr
+/// use 20; `--listen-metrics-urls` connections at most 32. A few more are opened temporarily: directories to
+/// sync, segments read for a lagging follower, and three connections to each other member.
 const OWN: u64 = 96;
-/// Every block file stays open. 100 GiB of store are 1600 files of 64 MiB; a store that the leader sends is
-/// written next to the present one, with as many files again.
+/// Descriptors for block files, all of which stay open. A store of 100 GiB has 1600 files of 64 MiB. A store
+/// received from the leader is written next to it, with the same number of files.
 const FILES: u64 = 2 * (100 << 30) / (64 << 20);
-/// Client connections. Each may hold a request and its answer.
+/// Maximum number of client connections. Each may hold a request and its response.
 const CLIENTS_MAX: u64 = 32_768;
-/// With fewer descriptors a share would be empty.
+/// Minimum limit: below it, a quota would be zero.
 const LIMIT_MIN: u64 = OWN + 32;
 
-/// The shares of one process.
+/// Descriptor quotas of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     pub limit: u64,
-    /// Block files that can be open.
+    /// Open block files.
     pub files: u64,
-    /// Connections that other members opened to this one.
+    /// Incoming peer connections.
     pub peers: u32,
-    /// Connections of clients, HTTP/1 included.
+    /// Client connections, including HTTP/1.
     pub clients: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct TooFew {
 }
 
 impl Descriptors {
-    /// Raises the soft limit to the hard one and divides what there is.
+    /// Raises the soft limit to the hard limit, and divides it into quotas.
     pub fn claim(peers_max: u32) -> Result<Descriptors, TooFew> {
         raise();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -83,12 +83,12 @@ impl Descriptors {
     }
 }
 
-/// Open files that this process may have at most.
+/// Returns the hard limit of open files.
 pub fn limit_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// As many open files as the system allows this process. Where that fails, the soft limit stays.
+/// Raises the soft limit of open files to the hard limit. Logs a warning if that fails.
 pub fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -100,10 +100,10 @@ pub fn raise() {
     }
 }
 
-/// Sets the soft limit of core files to 0: no image of the memory when the process aborts.
+/// Disables core files by setting their soft limit to 0.
 ///
-/// The memory has what requests had: values, passwords, tokens. A program in Go writes none by default
-/// either. The hard limit stays: `prlimit --core=unlimited --pid PID` permits one.
+/// Memory contains values, passwords and tokens of requests. Go programs write no core file by default
+/// either. The hard limit is unchanged: `prlimit --core=unlimited --pid PID` enables core files.
 pub fn forbid_core_file() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum }) {

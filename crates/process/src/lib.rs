@@ -1,18 +1,18 @@
-//! What the process itself needs: its log, threads, signals, file descriptors.
+//! Process-level services: log, threads, signals, file descriptors.
 //!
-//! Nothing here knows what a member is.
+//! Independent of the member.
 
-pub mod visible; // texts on a terminal
+pub mod visible; // escapes text for terminals
 
-pub mod files; // made where others may write
+pub mod files; // file creation in shared directories
 
-pub mod arguments; // of a command
-pub mod log; // log lines on stderr
+pub mod arguments; // command-line arguments
+pub mod log; // log output
 
-pub mod notify; // messages to systemd
+pub mod notify; // systemd notifications
 
-pub mod descriptors; // how many files and connections, and no core file
-pub mod runtime; // the threads that serve sockets
-pub mod shutdown; // the end, on a signal or after a fatal error
+pub mod descriptors; // limits of open files and core files
+pub mod runtime; // threads that serve sockets
+pub mod shutdown; // shutdown on a signal or a fatal error
 
-pub mod scratch; // directories for copies
+pub mod scratch; // temporary directories

@@ -1,8 +1,7 @@
-//! What systemd hears of this process: `READY=1` when it serves, `STOPPING=1` when it ends.
+//! Notifications to systemd: `READY=1` when the process serves, `STOPPING=1` when it stops.
 //!
-//! The service manager names its socket in `NOTIFY_SOCKET` for units of `Type=notify`. Without the variable
-//! nothing is sent. A message that cannot be sent is logged and lost: the process goes on, and never waits
-//! for it.
+//! For units of `Type=notify`, the service manager sets the socket in `NOTIFY_SOCKET`. Without the variable,
+//! no message is sent. A message that cannot be sent is logged and dropped: the process never waits for it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Clients are served.
+/// Notifies systemd that clients are served.
 pub fn ready() {
     if std::env::var_os(VARIABLE).is_some() {
         tracing::info!("notifying init daemon");
@@ -22,12 +21,12 @@ pub fn ready() {
     }
 }
 
-/// The process has begun to end.
+/// Notifies systemd that the process is stopping.
 pub fn stopping() {
     tell("STOPPING=1\nSTATUS=stopping\n");
 }
 
-/// Whether there was a socket, and it took the message.
+/// Returns whether the message was sent.
 fn tell(message: &str) -> bool {
     let Some(socket) = std::env::var_os(VARIABLE).filter(|socket| !socket.is_empty()) else { return false };
     match send(&socket, message.as_bytes()) {
@@ -39,7 +38,7 @@ fn tell(message: &str) -> bool {
     }
 }
 
-/// `socket`: a path, or `@` and a name without a file.
+/// Sends to `socket`: a path, or `@` and an abstract name.
 fn send(socket: &OsStr, message: &[u8]) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -1,51 +1,49 @@
-//! The threads that serve sockets, in one place.
+//! Threads that serve sockets.
 //!
 //! ```text
-//!   serve × half the cores   clients: gRPC, HTTP, and the replies of Raft
-//!   peers × 1                other members' messages, and Raft's driver; with one or two cores `serve` carries them as well
-//!   tls × half the cores     handshakes of clients, where their port has TLS
-//!   peer-tls × 1             handshakes of members, where theirs has
+//!   serve × half the cores   clients: gRPC, HTTP, and Raft's responses
+//!   peers × 1                peer messages and Raft's driver; on `serve` if there are one or two cores
+//!   tls × half the cores     TLS handshakes of clients, if their port uses TLS
+//!   peer-tls × 1             TLS handshakes of peers, if their port uses TLS
 //! ```
 //!
-//! * A client that asks for much may keep a thread busy for long, so heartbeats have a separate thread where
-//!   there are cores for it. With two cores it costs more than it saves: linearizable ranges 25.6 µs of
-//!   server time each against 20.8, puts 47 against 43 (three members, in turn), all of it wake-ups from
-//!   thread to thread. Ranges over many keys run on the blocking pool in any case.
-//! * The driver runs where the peers are served: what a message calls for leaves without a switch of threads
-//!   (0017).
-//! * Half the cores: the log, apply and the kernel's side of every socket want the other half. A second
-//!   thread on two cores makes each call a third dearer, since threads wake each other for work that one
-//!   could do.
-//!
-//! * A handshake is up to a millisecond of arithmetic, and anyone can begin one. Its threads give way to all
-//!   others.
+//! * An expensive client request may occupy a thread for long, so heartbeats have a separate thread if there
+//!   are cores for it. With two cores, that costs more than it saves, all of it in cross-thread wakeups:
+//!   linearizable ranges take 25.6 µs of server time instead of 20.8, puts 47 instead of 43 (three members).
+//!   Ranges over many keys run on the blocking pool in any case.
+//! * The driver runs on the peers' threads: messages in response to a message are sent without a thread
+//!   switch (0017).
+//! * Half the cores, since the log, apply and the kernel's socket work need the others. A second thread on
+//!   two cores makes each call a third more expensive, since the threads wake each other for work that a
+//!   single thread could do.
+//! * A handshake takes up to a millisecond of CPU time, and any client can start a handshake. Its threads run
+//!   at low priority.
 //!
 //! The log, apply and the store have separate threads and never run here.
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Up to so many cores one thread serves clients and peers.
+/// Maximum number of cores with which clients and peers share a thread.
 const SHARED_CORES_MAX: usize = 2;
 
-/// Which ports have handshakes.
 #[derive(Clone, Copy, Debug)]
 pub struct TlsOf {
     pub clients: bool,
     pub peers: bool,
 }
 
-/// Sockets are looked at after so many turns of tasks. A connection that takes a large answer has one turn
-/// after the other, of 100 to 200 µs: with tokio's 61 turns, a put that came meanwhile waited 10 ms for its
-/// first one.
+/// Number of task polls between two polls of the sockets. A connection that receives a large response is
+/// polled repeatedly, for 100 to 200 µs each: with tokio's default of 61, a concurrent put waited 10 ms for
+/// its first poll.
 const SOCKETS_EVERY: u32 = 16;
 
 pub struct Runtimes {
     pub clients: Runtime,
-    /// None where `clients` carries the peers.
+    /// None if `clients` serves the peers as well.
     peers: Option<Runtime>,
-    /// None where clients are not served inside TLS.
+    /// None without TLS for clients.
     tls: Option<Runtime>,
-    /// None where members do not talk inside TLS.
+    /// None without TLS for peers.
     peer_tls: Option<Runtime>,
 }
 
@@ -59,22 +57,22 @@ impl Runtimes {
         Ok(Runtimes { clients: threads("serve", half)?, peers, tls, peer_tls })
     }
 
-    /// Where other members are spoken to.
+    /// Returns the runtime for peer connections.
     pub fn peers(&self) -> &Runtime {
         self.peers.as_ref().unwrap_or(&self.clients)
     }
 
-    /// Where handshakes of clients run; where peers are served if there are none.
+    /// Returns the runtime for client handshakes, or that of the peers if there is none.
     pub fn tls(&self) -> &Runtime {
         self.tls.as_ref().unwrap_or_else(|| self.peers())
     }
 
-    /// The same for those of members.
+    /// Returns the runtime for peer handshakes, or that of the peers if there is none.
     pub fn peer_tls(&self) -> &Runtime {
         self.peer_tls.as_ref().unwrap_or_else(|| self.peers())
     }
 
-    /// Does not wait for tasks that still run: their connections are closed.
+    /// Shuts down without waiting for running tasks; their connections are closed.
     pub fn abandon(self) {
         self.clients.shutdown_background();
         for runtime in self.peers.into_iter().chain(self.tls).chain(self.peer_tls) {
@@ -83,8 +81,8 @@ impl Runtimes {
     }
 }
 
-/// Gives other threads priority: for a thread that carries a whole store while requests are waiting. Linux
-/// counts niceness by thread.
+/// Lowers the priority of the current thread, for a thread that processes a whole store while requests are
+/// pending. On Linux, niceness is per thread.
 pub fn yield_to_others() {
     const NICENESS: i32 = 10;
     if let Err(error) = rustix::process::nice(NICENESS) {

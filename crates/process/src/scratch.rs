@@ -1,7 +1,7 @@
-//! A directory for copies, of a random name and open to its owner only, that is removed in the end.
+//! Temporary directory with a random name, accessible to its owner only, and removed on drop.
 //!
-//! Its process holds a lock on it. What a killed process has left is removed when the next directory is made
-//! at the same place.
+//! The process holds a lock on it. A directory of a killed process is removed when the next one is created in
+//! the same parent.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -16,26 +16,27 @@ use tokio::runtime::Builder;
 
 use super::shutdown;
 
-/// Followed by 32 digits.
+/// Prefix of a name; 32 hexadecimal digits follow.
 const PREFIX: &str = "kv-scratch-";
 const NAME_BYTES: usize = PREFIX.len() + 32;
 const MODE: u32 = 0o700;
 
-/// A directory that is removed with all that is in it.
+/// A temporary directory, removed with its contents on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// None where the file system has no locks: nothing is taken for left there.
+    /// None if the file system does not support locks: stale directories are not removed there.
     _lock: Option<OwnedFd>,
 }
 
 impl Scratch {
-    /// In the directory for temporary files.
+    /// Creates a directory in the system's directory for temporary files.
     pub fn new() -> io::Result<Scratch> {
         Scratch::within(&std::env::temp_dir())
     }
 
-    /// On the file system of `path`, which may not exist yet: in the first directory above it that does.
+    /// Creates a directory on the file system of `path`, in its first existing ancestor. `path` may not exist
+    /// yet.
     pub fn next_to(path: &Path) -> io::Result<Scratch> {
         let above = path.ancestors().skip(1).find(|above| above.is_dir());
         Scratch::within(above.unwrap_or(Path::new(".")))
@@ -46,11 +47,11 @@ impl Scratch {
         loop {
             let path = parent.join(format!("{PREFIX}{:032x}", rand::random::<u128>()));
             let made = DirBuilder::new().mode(MODE).create(&path);
-            // The error of the system does not name the place.
+            // The system's error does not include the path.
             made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", parent.display())))?;
             match lock(&path) {
                 Ok(lock) if path.exists() => return Ok(Scratch { path, _lock: Some(lock) }),
-                // Another process took it for left before it was locked.
+                // Another process removed it as stale before it was locked.
                 Ok(_) | Err(Errno::WOULDBLOCK | Errno::NOENT) => {}
                 Err(_) => return Ok(Scratch { path, _lock: None }),
             }
@@ -61,7 +62,7 @@ impl Scratch {
         &self.path
     }
 
-    /// A signal that ends the process removes the directory first.
+    /// Removes the directory when a signal stops the process.
     pub fn remove_at_signal(&self) -> io::Result<()> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let signalled = {
@@ -91,7 +92,7 @@ fn lock(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// Removes directories of this user whose processes are gone.
+/// Removes directories of this user that no process has locked.
 fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -131,7 +132,7 @@ mod tests {
         let (used, mut killed) = (within(), within());
         fs::write(killed.path().join("file"), "").unwrap();
         let gone = std::mem::take(&mut killed.path);
-        drop(killed); // Its lock.
+        drop(killed); // Releases the lock.
         let name = |letter: &str| directory.path().join(format!("{PREFIX}{}", letter.repeat(32)));
         let (open_to_others, link, short) = (name("a"), name("b"), directory.path().join(PREFIX));
         let target = directory.path().join("target");

@@ -1,9 +1,8 @@
-//! Texts that others chose, made safe for a terminal.
+//! Escapes untrusted text for terminals.
 //!
-//! A character that moves the cursor, changes colors, reverses the direction of text or has no width is shown
-//! as its number, so that a text can neither act on the terminal nor look like another one.
+//! A character that moves the cursor, changes colors, reverses text direction or has no width is shown as its
+//! number, so that a text can neither control the terminal nor imitate another text.
 
-/// Whether a character is shown as it is.
 fn is_plain(character: char) -> bool {
     let is_format = matches!(
         character,
@@ -26,7 +25,7 @@ fn is_plain(character: char) -> bool {
     !character.is_control() && !is_format
 }
 
-/// The text in one line, each character of which is visible.
+/// Returns the text on a single line, with all invisible characters escaped.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -39,11 +38,11 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// The same JSON: what is not visible inside its strings is escaped.
+/// Escapes invisible characters within the strings of a JSON text. Its values do not change.
 pub fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
-        // Between its values, JSON has line breaks and spaces only.
+        // Between values, JSON contains only line breaks and spaces.
         if is_plain(character) || character == '\n' {
             shown.push(character);
         } else {

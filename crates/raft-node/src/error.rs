@@ -1,39 +1,38 @@
 //! Errors, as finely as a caller must distinguish them.
 //!
-//! | error | the caller |
+//! | error | meaning |
 //! |---|---|
-//! | [`ProposeError`], [`ReadError`], [`TransferError`] | one client's call failed; the member goes on |
-//! | [`StartError`] | the member cannot be brought up; nothing has been changed on its disk |
-//! | [`crate::Fatal`] | the member must end: its state is no longer known to be right |
+//! | [`ProposeError`], [`ReadError`], [`TransferError`] | a client's call failed; the member continues |
+//! | [`StartError`] | the member cannot start; its disk is unchanged |
+//! | [`crate::Fatal`] | the member must stop: its state may be incorrect |
 
 use crate::types::LogIndex;
 
-/// Why a proposal was not answered with its outcome. Only `TooManyRequests`, `TooLarge` and `NoLeader` say
-/// that the command was certainly not applied; after any other it may have been, or may still be.
+/// Error of a proposal without an outcome. Only `TooManyRequests`, `TooLarge` and `NoLeader` guarantee that
+/// the command was not applied; after any other error it may have been, or may still be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProposeError {
     #[error("too many proposals are waiting")]
     TooManyRequests,
     #[error("the command has {bytes} bytes, more than {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: usize },
-    /// No leader was known for the whole time that the proposal waited; it never left this member.
+    /// No leader was known while the proposal waited; it never left this member.
     #[error("no leader became known in time")]
     NoLeader,
     #[error("the proposal was not applied in time")]
     Timeout,
-    /// Not applied in time, and a leader was elected so soon after the proposal that the old one probably
-    /// lost it.
+    /// Timed out, and a leader was elected so soon after the proposal that the old one probably lost it.
     #[error("the proposal was not applied in time, probably because the leader failed")]
     TimeoutLeaderFail,
-    /// Not applied in time, and this member lost touch with the leader, or as leader with a quorum,
-    /// meanwhile.
+    /// Timed out, and this member lost the connection to the leader, or as leader to a quorum,
+    /// during the wait.
     #[error("the proposal was not applied in time, probably because the connection was lost")]
     TimeoutConnectionLost,
     #[error("the member is stopping")]
     Stopped,
 }
 
-/// Why a read point was not found.
+/// Error of a read request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("too many reads are waiting")]
@@ -46,7 +45,7 @@ pub enum ReadError {
     Stopped,
 }
 
-/// Why leadership did not move.
+/// Error of a leadership transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("this member does not lead")]
@@ -59,14 +58,14 @@ pub enum TransferError {
     Stopped,
 }
 
-/// Why a member could not be brought up from its log.
+/// Error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("configure the member: {reason}")]
     Config { reason: String },
     #[error("read the durable Raft state: {reason}")]
     State { reason: String },
-    /// The state machine claims to have applied what the log does not hold: the two do not belong together.
+    /// The state machine has applied entries beyond the log: the two do not belong together.
     #[error("match state machine and log: applied {applied}, log ends at {last}")]
     AppliedBeyondLog { applied: LogIndex, last: LogIndex },
     #[error("start thread {name}")]

@@ -1,6 +1,6 @@
-//! What lies in a log, without changing it: entries as batches of commands, states as numbers.
+//! Read-only inspection of a log: entries as batches of commands, states as numbers.
 //!
-//! Reads with the same functions as a start, so that an inspection never says other than a start would.
+//! Uses the same functions as a start, so that both always agree.
 
 use bytes::Bytes;
 
@@ -11,17 +11,17 @@ use crate::wire::{Batch, change_batch};
 /// The payload of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntrySeen {
-    /// A new leader's first entry.
+    /// The first entry of a new leader.
     Empty,
     Batch(BatchSeen),
-    /// A change of the membership: a batch of one command.
+    /// A membership change: a batch with a single command.
     Membership(BatchSeen),
 }
 
 /// Commands that were proposed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchSeen {
-    /// Node id of the member that made it, the nonce of its run, and the batch's number in that run.
+    /// Node id of the proposing member, the nonce of its run, and the batch's number in that run.
     pub proposer: NodeId,
     pub nonce: u64,
     pub sequence: u64,
@@ -32,17 +32,18 @@ pub struct BatchSeen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSeen {
     pub term: Term,
-    /// 0: none.
+    /// Voted member; 0: none.
     pub vote: NodeId,
-    /// May be lower than the commit index, and is never beyond the log.
+    /// Known commit index; may be lower than the actual one, and is never beyond the log.
     pub commit: LogIndex,
     pub voters: Vec<NodeId>,
     pub learners: Vec<NodeId>,
-    /// Its log was empty, or made together with a store, when the cluster had begun before.
+    /// True if the member started with an empty log, or with one created together with a store, in a cluster
+    /// that had started before.
     pub came_late: bool,
 }
 
-/// Reads an entry's payload. The error: what about it is wrong.
+/// Decodes the payload of an entry. The error describes the corruption.
 pub fn read_entry(kind: u8, payload: Bytes) -> Result<EntrySeen, String> {
     match kind {
         0 if payload.is_empty() => Ok(EntrySeen::Empty),
@@ -64,7 +65,7 @@ fn read_batch(payload: &Bytes) -> Result<BatchSeen, String> {
     Ok(BatchSeen { proposer, nonce, sequence, commands })
 }
 
-/// Reads a state. The error: what about it is wrong.
+/// Decodes a state. The error describes the corruption.
 pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
     let DurableState { hard, conf, catch_up } =
         DurableState::decode(bytes).map_err(|error| error.to_string())?;

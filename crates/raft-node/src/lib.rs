@@ -8,48 +8,50 @@
 //! ```
 //!
 //! * The only user of raft-rs: none of its types appears in this crate's interface.
-//! * A message that promises durability leaves only after the sync it promises: it is inside the persist job,
-//!   and only the receipt of a successful sync gives it out.
-//! * A proposal is answered only after its command was applied here; a read point only when everything up to
-//!   it was.
-//! * After a failed write, sync or apply nothing more is acknowledged: `on_fatal` is called and the threads
-//!   end.
+//! * A message that promises durability is sent only after the sync that it depends on: it is inside the
+//!   persist job, and only the receipt of a successful sync releases it.
+//! * A proposal completes only after its command was applied here; a read only after all entries up to its
+//!   index were.
+//! * After a failed write, sync or apply this member acknowledges no more requests: `on_fatal` is called and
+//!   the threads exit.
 //!
-//! The path of a command, with what each step waits for:
+//! The path of a command, and the wait of each step:
 //!
-//! 1. `propose` checks the bounds and queues it. A refusal here costs no other member anything.
-//! 2. The driver's next turn makes one entry of all that wait; on a follower the batch leaves for the leader.
-//! 3. The entry leaves for the followers at once and goes to the log thread: the disks work at the same time.
-//! 4. A quorum's acknowledgements commit it, this member's own sync among them or not.
-//! 5. When it is committed and synced here, its commands go to the machine, in order: by the apply thread or,
-//!    if they are few and brief and nothing else waits, by the driver.
-//! 6. The outcomes of the whole entry cross to the async runtime together and wake those who wait.
+//! 1. `propose` checks the limits and queues it. A rejection here costs no other member any work.
+//! 2. The driver's next poll combines all queued commands into an entry; on a follower the batch is
+//!    forwarded to the leader.
+//! 3. The entry is sent to the followers immediately and passed to the log thread: the disks work
+//!    concurrently.
+//! 4. Acknowledgements of a quorum commit it, with or without this member's own sync.
+//! 5. When it is committed and synced here, its commands go to the machine, in order: by the apply thread
+//!    or, if they are few and brief and no other work waits, by the driver.
+//! 6. The outcomes of the whole entry cross to the async runtime together and wake the callers.
 //!
-//! A linearizable read needs one heartbeat round, shared by all that wait. It is answered when step 5 has
+//! A linearizable read needs one heartbeat round, shared by all pending reads. It completes when step 5 has
 //! reached the confirmed index.
 //!
-//! What is kept where: the log on disk from its start on, its newest entries in memory; the machine's state
-//! with the process; the log's start follows the machine's checkpoints. A member that needs an entry from
-//! before the start gets the state instead (`core/snapshots.rs`).
+//! The log is on disk, with its latest entries in memory; the process stores the machine's state; the start
+//! of the log follows the machine's checkpoints. A member that needs an entry from before the start gets the
+//! state instead (`core/snapshots.rs`).
 //!
-//! Knows nothing of what a command means, of sockets, or of members' addresses.
+//! Independent of the meaning of commands, of sockets, and of members' addresses.
 
-// The interface.
-mod config; // the configuration of a member, every bound with its reason
-mod error; // errors, as the caller may distinguish them
-mod traits; // what the process supplies: state machine, transport, observer
+// Interface
+mod config; // configuration and limits of a member
+mod error; // errors, as callers distinguish them
+mod traits; // interfaces provided by the process: state machine, transport, observer
 mod types; // plain values
 
-// Encodings.
-pub mod inspect; // what a log contains, without opening it for a member
-mod log; // what must be durable, what raft-rs reads, what a start finds
+// Encodings
+pub mod inspect; // read-only inspection of a log
+mod log; // durable jobs, reading by raft-rs, recovery
 mod wire; // encodings of entries, state and messages
 
-// The core: pure functions of events.
+// Core: pure functions of events
 mod core; // Raft as events in, effects out
 mod node; // the core with proposals, reads and the machine
 
-// The shell: threads and queues.
+// Shell: threads and queues
 mod runtime; // threads, tasks, clocks and queues; the handle
 
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Plain values that several parts of the crate use.
+//! Plain values used by several parts of the crate.
 
 use std::error::Error;
 use std::fmt;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 pub use base::{Answer, LogIndex, LogPosition, NodeId, Term};
 
-/// No cluster reaches this term, or this index, by itself: at a million a second it takes 146,000 years.
-/// Below it no sum in raft-rs or here overflows.
+/// Upper bound of valid terms and indexes. A cluster never reaches it: at a million a second it takes
+/// 146,000 years. Below it sums in raft-rs and here do not overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
-/// The member cannot go on: its state is no longer known to be right. The process should end. In a log,
-/// [`base::causes`] shows the whole of it.
+/// A fatal error: the member's state may be incorrect, so the process should exit. [`base::causes`] formats
+/// it completely for a log.
 #[derive(Clone, Debug)]
 pub struct Fatal {
-    /// The attempt and the object.
+    /// The failed action and its object.
     pub what: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
-    /// `what` is the text of the source.
+    /// True if `what` is the text of the source.
     is_source: bool,
 }
 
@@ -26,17 +26,16 @@ impl Fatal {
         Fatal { what: what.into(), source: None, is_source: false }
     }
 
-    /// An attempt that failed by an error.
+    /// Creates it from a failed action and its error.
     pub fn caused(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
         Fatal { what: what.into(), source: Some(Arc::new(source)), is_source: false }
     }
 
-    /// An error that says by itself what was attempted.
+    /// Creates it from an error that already describes the action.
     pub fn of(error: impl Error + Send + Sync + 'static) -> Self {
         Fatal { what: error.to_string(), source: Some(Arc::new(error)), is_source: true }
     }
 
-    /// What is left to say of a panic.
     pub(crate) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let said = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
@@ -57,44 +56,44 @@ impl Error for Fatal {
     }
 }
 
-/// Who takes part in Raft.
+/// The members of a Raft group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
-    /// At least one; 0 is no member.
+    /// At least one; 0 is not a valid id.
     pub voters: Vec<NodeId>,
-    /// They get all entries, and count in no majority. None of them is a voter.
+    /// Non-voters that receive all entries. Disjoint from the voters.
     pub learners: Vec<NodeId>,
 }
 
 impl Membership {
-    /// All of them, voters first.
+    /// Returns all ids, voters first.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.voters.iter().chain(&self.learners).copied()
     }
 }
 
-/// How far a member's log and state are known to its leader.
+/// Progress of a member's log and state according to its leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// The last entry that the member acknowledged.
+    /// The last acknowledged entry.
     pub matched: LogIndex,
-    /// The last entry that the member has applied; 0 if it has no state, or was not heard of lately.
+    /// The last applied entry; 0 if the member has no state, or did not report recently.
     pub applied: LogIndex,
-    /// The leader's own last entry.
+    /// The leader's last entry.
     pub last_index: LogIndex,
 }
 
 impl Progress {
-    /// A member may have applied so many entries more than its last report says.
+    /// Entries that a member may have applied since its last report.
     const SINCE_REPORT: u64 = 2;
 
-    /// Whether the member has nine tenths of the leader's log, which is etcd's measure.
+    /// Reports whether the member has nine tenths of the leader's log, etcd's criterion.
     pub fn has_log(&self) -> bool {
         self.is_most(self.matched.0)
     }
 
-    /// Whether the member has nine tenths of the leader's log and of its state. A log alone is none: the
-    /// state that it begins with may be with other members only.
+    /// Reports whether the member has nine tenths of the leader's log and of its state. The log is not
+    /// sufficient: its initial state may exist on other members only.
     pub fn is_in_sync(&self) -> bool {
         let has_state = self.applied > LogIndex::ZERO
             && self.is_most(self.applied.0.saturating_add(Progress::SINCE_REPORT));
@@ -106,16 +105,16 @@ impl Progress {
     }
 }
 
-/// How a command travels.
+/// Entry kind of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Travel {
-    /// With all others that wait.
+    /// Shares an entry with other commands.
     Batched,
     /// In a separate entry that changes the membership, see [`crate::StateMachine::apply_change`].
     AsChange,
 }
 
-/// What this member does in Raft.
+/// Role of this member in Raft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     Follower,
@@ -123,46 +122,47 @@ pub enum Role {
     Leader,
 }
 
-/// What a log without Raft state says of its member.
+/// Interpretation of a log without Raft state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EmptyLog {
-    /// The member is new: for clusters whose disks are known never to be replaced, as in tests.
+    /// The member is new: for clusters whose disks are never replaced, such as in tests.
     New,
-    /// The member is new or has lost its disk. It takes no part until the others have confirmed it: see
+    /// The member is new or has lost its disk. It does not take part until its peers have confirmed it: see
     /// [`crate::Inquiry`].
     Unconfirmed,
 }
 
-/// Whether the machine still has the state that the log says it applied.
+/// Presence of the state that the log claims to be applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreState {
     Whole,
-    /// The log begins after an entry that the machine does not hold: its store was lost or damaged. The
-    /// member keeps its vote and its log, and asks the leader for the state; until an install it applies
-    /// nothing and does not lead.
+    /// The log starts after an entry that the machine does not have: its store was lost or corrupted. The
+    /// member retains its vote and its log, and requests the state from the leader; until an install it
+    /// applies no entries and does not lead.
     Lost,
 }
 
 /// Two lanes to every peer, so that a heartbeat never queues after a megabyte of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Lane {
-    /// Small and time-critical: heartbeats, votes, read points, and their answers.
+    /// Small and time-critical: heartbeats, votes, reads, and their responses.
     Urgent,
     /// Log entries, their acknowledgements, and forwarded proposals.
     Bulk,
 }
 
-/// Whether a command that changes the membership passes.
+/// Decides whether a command that changes the membership is accepted.
 type Passes = dyn Fn(&[u8]) -> bool + Send + Sync;
 
-/// Judges a change of the membership when its turn has come on the leader: the machine has applied every
-/// change before it, and no other one comes in between. A change that does not pass enters the log as an
-/// ordinary command, which every machine refuses.
+/// Checks a membership change when the leader is ready to propose it: the machine has applied every earlier
+/// change, and no other one is pending. A rejected change enters the log as an ordinary command, which every
+/// machine rejects.
 #[derive(Clone)]
 pub struct ChangeCheck(Arc<Passes>);
 
 impl ChangeCheck {
-    /// `passes` gets the command. It is called by the driver, and reads what the machine holds.
+    /// Creates a check. `passes` receives the command; the driver calls it, and it may read the machine's
+    /// state.
     pub fn new(passes: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> ChangeCheck {
         ChangeCheck(Arc::new(passes))
     }
@@ -173,7 +173,7 @@ impl ChangeCheck {
 }
 
 impl Default for ChangeCheck {
-    /// Every change passes.
+    /// Accepts every change.
     fn default() -> ChangeCheck {
         ChangeCheck::new(|_| true)
     }
@@ -197,7 +197,7 @@ mod tests {
             (90, 0, 100, false),
             (100, 88, 100, true),
             (100, 87, 100, false),
-            (4, 2, 4, true), // What it applied after its last report is not known yet.
+            (4, 2, 4, true), // It may have applied more since its last report.
             (1, 0, 1, false),
             (0, 0, 0, false),
         ] {

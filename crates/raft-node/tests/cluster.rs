@@ -1,4 +1,4 @@
-//! The guarantees of a cluster, by scenarios: events at members, and what must hold afterwards.
+//! The guarantees of a cluster, as scenarios of events at members.
 
 use crate::common::{Book, Cluster, REQUEST_TIMEOUT_TICKS};
 use raft_node::{Event, LogIndex, ProposeError, ReadError, Role};
@@ -114,7 +114,7 @@ fn a_follower_keeps_one_batch_under_way_until_the_next_tick() {
 fn a_held_member_goes_on_without_waiting_for_a_tick() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
-    // The second batch of a follower waits for the first, the third round of reads for the ones before.
+    // The second batch of a follower waits for the first, the third round of reads for the previous ones.
     for (write, read) in [("w1", "r1"), ("w2", "r2"), ("w3", "r3"), ("w4", "r4")] {
         cluster.offer(3, write);
         cluster.ask(3, read);
@@ -161,7 +161,7 @@ fn a_machine_ahead_of_the_remembered_commit_index_is_believed() {
     cluster.settle();
     cluster.offer(1, "a");
     cluster.settle();
-    // The commit index of the last entry was never synced: it would have ridden along with the next.
+    // The commit index of the last entry was never synced: it would have been written with the next.
     let book = cluster.members[&1].applier.machine().clone();
     cluster.restart(1, book);
     cluster.settle();
@@ -175,7 +175,7 @@ fn a_follower_far_behind_is_served_from_the_log_files() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     cluster.isolate(&[3]);
-    // Much more than the 4 KiB that members keep in memory in these tests.
+    // Far beyond the 4 KiB that members cache in memory in these tests.
     for _ in 0..200 {
         for name in ["some longer command that takes its room in memory", "another of that kind"] {
             cluster.offer(1, name);
@@ -272,7 +272,7 @@ fn a_proposal_of_a_leader_without_its_followers_blames_the_connection() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     cluster.pass(30);
-    // Heartbeats arrive and keep it in office; entries do not.
+    // Heartbeats arrive and prevent an election; entries are not synced.
     cluster.member(2).syncs = false;
     cluster.member(3).syncs = false;
     cluster.offer(1, "slow");
@@ -282,15 +282,15 @@ fn a_proposal_of_a_leader_without_its_followers_blames_the_connection() {
     assert!(matches!(failed[0].1, ProposeError::Timeout | ProposeError::TimeoutConnectionLost), "{failed:?}");
 }
 
-/// It cannot know whether its log lost entries or whether the sender is no leader. A forged heartbeat must
-/// not stop it.
+/// It cannot determine whether its log lost entries or whether the sender is not a leader. A forged
+/// heartbeat must not stop it.
 #[test]
 fn a_heartbeat_with_a_commit_index_beyond_the_log_is_refused() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
     cluster.offer(1, "a");
     cluster.settle();
-    // Member 3 comes back with a blank disk under its old name.
+    // Member 3 returns with an empty disk under its old name.
     let blank = Cluster::new(3).members.remove(&3).unwrap();
     cluster.members.insert(3, blank);
     for _ in 0..3 {
@@ -304,7 +304,7 @@ fn a_heartbeat_with_a_commit_index_beyond_the_log_is_refused() {
         }
     }
     assert_eq!((cluster.gauges(3).leader, cluster.gauges(3).commit), (None, LogIndex::ZERO));
-    // The next leader knows nothing of what member 3 acknowledged to this one, and sends it everything.
+    // The next leader is unaware of member 3's acknowledgements to this one, and sends it all entries.
     cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
     cluster.pass(10);
     assert_eq!(cluster.gauges(2).role, Role::Leader);
@@ -338,7 +338,7 @@ fn the_same_events_give_the_same_effects() {
         cluster.heal();
         cluster.pass(20);
         let mut sent: Vec<_> = cluster.sent.iter().map(|(from, m)| (*from, m.to, m.bytes.clone())).collect();
-        // raft-rs walks its peers in the order of a hash map; within one turn only.
+        // raft-rs iterates over its peers in hash map order, but only within a poll.
         sent.sort();
         (sent, (1..=5).map(|id| (cluster.gauges(id), cluster.lines(id))).collect::<Vec<_>>())
     };

@@ -1,10 +1,10 @@
-//! Members that lost their disks, and first starts: when a member with an empty log votes.
+//! Lost disks and first starts: when a member with an empty log votes.
 
 use crate::common::{Cluster, agree};
 use raft_node::{EmptyLog, Event, FirstState, Inquiry, Role, Term};
 
-/// Member 1 leads. It and member 2 have entries that member 3 lacks; then member 2 loses its disk, and member
-/// 1 is away.
+/// Returns a cluster led by member 1. It and member 2 have entries that member 3 lacks; then member 2 loses
+/// its disk, and member 1 is down.
 fn wiped() -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -37,7 +37,7 @@ fn a_wiped_member_elects_no_leader_without_the_entries_it_acknowledged() {
     assert!(!cluster.members[&2].node.is_held());
 }
 
-/// As with an empty log: what was imported is not what the member had acknowledged.
+/// Like with an empty log: the imported state does not include the member's acknowledgements.
 #[test]
 fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state() {
     let mut cluster = wiped();
@@ -72,7 +72,7 @@ fn members_that_are_all_imported_begin_with_what_they_have() {
     let leader = cluster.elect();
     cluster.write(leader, 3);
     assert_eq!(cluster.lines(leader)[0], "imported");
-    // Started again, neither asks.
+    // After a restart, neither sends an inquiry.
     [1, 2].into_iter().for_each(|id| {
         let book = cluster.members[&id].applier.machine().clone();
         cluster.restart(id, book);
@@ -80,7 +80,7 @@ fn members_that_are_all_imported_begin_with_what_they_have() {
     });
 }
 
-/// Its log begins where the first entry of the others stands, in the same term.
+/// Its log starts at the index of the first entry of its peers, in the same term.
 #[test]
 fn a_member_that_is_imported_among_empty_ones_takes_their_state_or_keeps_them_waiting() {
     let mut cluster = Cluster::begin(3, EmptyLog::Unconfirmed);
@@ -109,7 +109,7 @@ fn a_wiped_member_that_is_confirmed_votes_when_it_has_caught_up() {
     assert_eq!(cluster.gauges(1).role, Role::Leader, "it has all entries");
     cluster.isolate(&[3]);
     cluster.write(1, 1); // Only the leader has it: a log that reaches it would get the vote.
-    // The leader's entries do not arrive; member 3 answers, but cannot help the leader.
+    // The leader's entries do not arrive; member 3 responds, but cannot help the leader.
     cluster.cut.extend([(1, 2)]);
     cluster.cut.retain(|pair| !matches!(pair, (2, 3) | (3, 2)));
     let answers = [1, 3].map(|id| (id, cluster.member(id).node.answer_member(2).unwrap()));

@@ -1,10 +1,10 @@
-//! Members whose store is lost and whose log is not: they vote, take entries, and are rebuilt.
+//! Members that lost their store but not their log: they vote, accept entries, and are rebuilt.
 
 use crate::common::{Cluster, agree, installs, start};
 use raft_node::{Event, LogIndex, Role};
 use wal::testing::Crash;
 
-/// All logs begin late, and there are this many entries after the checkpoints.
+/// Returns a cluster with truncated logs, and this many entries after the checkpoints.
 fn trimmed(write: u64) -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -16,7 +16,7 @@ fn trimmed(write: u64) -> Cluster {
     cluster
 }
 
-/// Member 3 has a log that begins late, and no store.
+/// Returns a cluster in which member 3 has a truncated log and no store.
 fn lost_store(write: u64) -> Cluster {
     let mut cluster = trimmed(write);
     assert!(start(&cluster, 3) > LogIndex(10));
@@ -56,7 +56,7 @@ fn a_member_whose_store_is_lost_votes_takes_entries_and_stands_last() {
     cluster.streams_flow = false;
     cluster.pass(15);
     assert_eq!(cluster.streams.len(), 1, "it asks");
-    // With member 2 away it is needed for every commit: a stream under way must not keep entries from it.
+    // With member 2 down it is needed for every commit: a running stream must not block entries to it.
     cluster.member(2).up = false;
     let commit = cluster.gauges(1).commit;
     cluster.write(1, 5);

@@ -1,6 +1,6 @@
-//! Whole clusters: in one thread without time (`common`), and with all threads (`running`).
+//! Whole clusters: single-threaded with simulated time (`common`), and with all threads (`running`).
 //!
-//! One program, which is linked once.
+//! Linked as a single program.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

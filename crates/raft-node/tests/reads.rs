@@ -3,7 +3,7 @@
 use crate::common::Cluster;
 use raft_node::{Event, Lane, LogIndex, ReadError, Role};
 
-/// Member 3 has asked for a read, and the leader's answer is lost.
+/// Returns a cluster in which the leader's response to a read of member 3 is lost.
 fn unanswered() -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -85,7 +85,7 @@ fn a_deposed_leader_confirms_no_read() {
     cluster.isolate(&[1]);
     cluster.ask(1, "stale");
     cluster.settle();
-    // The others go on without it.
+    // The other members continue without it.
     cluster.pass(30);
     let new_leader = (2..=3).find(|id| cluster.gauges(*id).role == Role::Leader).unwrap();
     cluster.offer(new_leader, "news");
@@ -126,7 +126,7 @@ fn a_read_is_confirmed_over_links_slower_than_the_time_after_which_it_is_asked_a
     let leader = cluster.elect();
     cluster.ask(leader, "read");
     cluster.turn(leader);
-    // Six ticks to a follower and back, where rounds are asked for again after five.
+    // Six ticks to a follower and back, while rounds are retried after five.
     for _ in 0..4 {
         let under_way = std::mem::take(&mut cluster.wire);
         for _ in 0..3 {

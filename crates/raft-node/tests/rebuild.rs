@@ -1,4 +1,4 @@
-//! Whole members that are brought up by a snapshot: all threads take part, and a log on a real disk.
+//! Complete members rebuilt by a snapshot, with all threads and a log on a real disk.
 
 use crate::running;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use crate::running::{Home, Running, boot, config, leader_of, open, propose, unti
 use raft_node::{LogIndex, Role, StoreState};
 use wal::{RealFs, Wal};
 
-/// Long enough that a few fill a segment of the log, which packs what repeats: so nothing does.
+/// Returns an incompressible command, long enough that a few fill a segment of the log.
 fn long(at: usize) -> String {
     let letters = (0..100_000u64).map(|place| {
         let noise = (place + 1).pow(3).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ at as u64);
@@ -16,7 +16,7 @@ fn long(at: usize) -> String {
     format!("{at} {}", letters.collect::<String>())
 }
 
-/// Commands until every log but those left out could be trimmed, then checkpoints.
+/// Proposes commands until all logs of `members` could be truncated, then creates checkpoints.
 async fn write(members: &[&Running], count: usize) {
     for at in 0..count {
         propose(members[0], &long(at)).await;
@@ -50,7 +50,7 @@ async fn a_member_that_was_away_is_brought_up_by_a_snapshot() {
     let other = members[0].as_ref().unwrap();
     other.handle.read_point().await.unwrap();
     assert_eq!(*back.lines.lock().unwrap(), *other.lines.lock().unwrap());
-    // The installed state and the restarted log belong together, also after a restart.
+    // The installed state and the restarted log match, also after a restart.
     home.stop(3, back);
     let again = home.boot_trimming(3, 3, StoreState::Whole);
     until("it goes on", || again.lines.lock().unwrap().len() == 42).await;

@@ -1,10 +1,10 @@
-//! Raft snapshots, by scenarios: logs that are trimmed, followers that are brought up, stores that are lost.
+//! Raft snapshots in scenarios: truncated logs, rebuilt followers, lost stores.
 
 use crate::common::{Cluster, REQUEST_TIMEOUT_TICKS, agree, installs, start};
 use raft_node::{Event, LogIndex, ProposeError, Role, Term, persist};
 use wal::testing::{Crash, Fault};
 
-/// Member 3 is cut off, much is written, and the log that it would need is trimmed on both others.
+/// Returns a cluster with member 3 isolated and the entries that it needs truncated on both other members.
 fn left_behind() -> Cluster {
     let mut cluster = Cluster::new(3);
     cluster.elect();
@@ -14,7 +14,8 @@ fn left_behind() -> Cluster {
     cluster
 }
 
-/// The same with the way open again: a snapshot is offered to member 3, and arrives when the test says so.
+/// Returns the cluster of `left_behind` after reconnection: a snapshot is offered to member 3, and the test
+/// delivers it.
 fn offered() -> Cluster {
     let mut cluster = left_behind();
     cluster.streams_flow = false;
@@ -23,7 +24,7 @@ fn offered() -> Cluster {
     cluster
 }
 
-/// Soon all members have this many lines, and member 3 got there by one install.
+/// Asserts that soon all members have this many lines, and member 3 got there by one install.
 #[track_caller]
 fn brought_up(cluster: &mut Cluster, count: usize) {
     cluster.pass(5);
@@ -173,7 +174,7 @@ fn two_snapshots_in_short_order_end_with_the_newer_one() {
         if syncs {
             cluster.settle();
         } else {
-            cluster.turn(3); // The restart of the log is on its way to the disk.
+            cluster.turn(3); // The restart of the log is in progress on the disk.
         }
         cluster.write(1, 20);
         let second = cluster.checkpoint(1);
@@ -185,7 +186,7 @@ fn two_snapshots_in_short_order_end_with_the_newer_one() {
         agree(&cluster, 63);
         let (ignored, installs) = (cluster.members[&3].ignored.clone(), installs(&cluster, 3));
         match syncs {
-            // By then the entries had come, and the second one changed nothing.
+            // By then the entries had arrived, and the second snapshot had no effect.
             true => assert_eq!((ignored, installs), (vec![second], 1)),
             false => assert_eq!((ignored, installs), (vec![first], 1)),
         }
@@ -197,7 +198,7 @@ fn two_snapshots_in_one_turn_end_with_the_newer_one() {
     let mut cluster = offered();
     let offer = cluster.streams[0].clone();
     let first = cluster.stream();
-    // It has heard the first one, and not turned yet.
+    // It has received the first one, but was not polled yet.
     cluster.asleep = Some(3);
     cluster.write(1, 20);
     let second = cluster.checkpoint(1);
@@ -224,7 +225,7 @@ fn a_stale_snapshot_is_ignored() {
     assert_eq!(cluster.member(3).ignored, [stale]);
     assert!(cluster.member(3).applier.machine().staged.lock().unwrap().is_none());
     agree(&cluster, 48);
-    // And one that a leader of the past had offered.
+    // Also delivers the offer of a former leader.
     cluster.member(1).node.handle(Event::TransferLeader { to: 2 }).unwrap();
     cluster.settle();
     cluster.write(2, 20);
@@ -243,7 +244,7 @@ fn a_snapshot_that_comes_twice_is_installed_once() {
     cluster.member(3).applies = false;
     let at = cluster.stream();
     let again = || Event::Message { from, bytes: offer.message(at) };
-    // In the same turn, before the sync, before the install, after it.
+    // In the same poll, before the sync, before the install, after it.
     for wait in 0..3 {
         cluster.member(3).node.handle(again()).unwrap();
         match wait {
@@ -334,8 +335,7 @@ fn a_kill_between_restart_and_install_is_finished_at_the_next_start() {
         cluster.stream();
         cluster.settle();
         if !staged {
-            // What was staged is lost as well: the member has a log that begins after everything in its
-            // store.
+            // The staged snapshot is lost as well: the member's log starts after its store.
             cluster.member(3).applier.machine().staged.lock().unwrap().take();
         }
         cluster.recover(3, Crash::Synced);
@@ -373,7 +373,7 @@ fn a_leader_change_while_a_snapshot_streams_ends_well() {
         assert_eq!(cluster.gauges(2).role, Role::Leader);
         assert_eq!(cluster.streams.len(), 2, "the new leader makes another offer");
         if arrives {
-            // Its message speaks in a term that is over.
+            // Its message has an old term.
             let stale = cluster.stream();
             cluster.settle();
             assert_eq!(cluster.member(3).ignored, [stale]);
@@ -390,7 +390,7 @@ fn a_leader_change_while_a_snapshot_streams_ends_well() {
 fn proposals_that_an_install_skips_fail_with_a_timeout() {
     let mut cluster = Cluster::new(3);
     cluster.elect();
-    // It reaches the leader from member 3, and member 3 never hears of it again.
+    // It reaches the leader from member 3, which gets no response.
     cluster.cut.extend([(1, 3), (2, 3)]);
     cluster.offer(3, "skipped");
     cluster.settle();
@@ -438,7 +438,7 @@ fn entries_waiting_for_room_are_skipped_by_an_install() {
     cluster.restart_all();
     let leader = cluster.elect();
     cluster.member(3).applies = false;
-    cluster.write(leader, 10); // Known to member 3, and most of them without room in its apply step.
+    cluster.write(leader, 10); // Received by member 3, mostly beyond the capacity of its apply step.
     assert!(cluster.members[&3].node.is_starved());
     cluster.isolate(&[3]);
     cluster.write(leader, 40);

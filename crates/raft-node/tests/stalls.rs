@@ -1,4 +1,4 @@
-//! Disks that stand still: who leads then, and who does not try to.
+//! Stalled disks: which member leads, and which members do not campaign.
 
 use crate::common::Cluster;
 use raft_node::{Event, Role};
@@ -26,7 +26,7 @@ fn a_leader_whose_disk_stalls_hands_over_within_two_election_timeouts() {
     cluster.settle();
     assert_eq!(cluster.member(heir).answered.last().unwrap().0, "goes on");
     assert!(cluster.lines(1).len() == 2, "nothing is applied that is not synced here");
-    // What it was asked for meanwhile is answered when its disk is back.
+    // Requests received in the meantime complete when its disk is back.
     cluster.member(1).syncs = true;
     cluster.pass(3);
     assert_eq!(cluster.lines(1), cluster.lines(heir));

@@ -1,4 +1,4 @@
-//! Whole members with their threads, as a process uses them.
+//! Complete members with their threads, as used by a process.
 
 use std::future::Future;
 use std::path::Path;
@@ -141,7 +141,7 @@ async fn two_of_three_go_on_and_the_third_catches_up() {
 #[tokio::test]
 async fn waiters_are_notified_when_the_member_stops() {
     let home = Home::new();
-    let member = home.boot(1, 3); // Alone of three: no leader will ever be there.
+    let member = home.boot(1, 3); // One of three: there will never be a leader.
     let (write, read) = (member.handle.clone(), member.handle.clone());
     let write = tokio::spawn(async move { write.propose(Bytes::from_static(b"never")).await });
     let read = tokio::spawn(async move { read.read_point().await });
@@ -158,7 +158,7 @@ async fn waiters_are_notified_when_the_member_stops() {
 #[tokio::test]
 async fn what_does_not_fit_is_refused_at_the_entrance() {
     let home = Home::new();
-    let mut config = config(1, 3); // Alone of three: everything stays waiting.
+    let mut config = config(1, 3); // One of three: all requests stay pending.
     config.limits =
         RaftLimits { proposals_max: 2, command_bytes_max: 10, proposal_bytes_max: 15, ..config.limits };
     let member = boot(config, open(RealFs, &home.log_dir(1)), &home.wires);

@@ -1,12 +1,11 @@
-//! Where everything random comes from: named streams of numbers, all derived from the seed.
+//! Random numbers: named streams, all derived from the seed.
 //!
-//! Each concern draws from a separate stream: what one of them draws changes no other. So a new kind of fault
-//! leaves every seed that does not have it as it was.
+//! Each concern draws from a separate stream, independent of all others. So a new kind of fault
+//! leaves every seed without it unchanged.
 //!
-//! SplitMix64, written out here, so that a seed from an old report still plays the same run with any
+//! Implements SplitMix64 itself, so that a seed from an old report replays the same run with any
 //! version of the libraries.
 
-/// A stream of numbers.
 #[derive(Clone, Debug)]
 pub struct Chance {
     state: u64,
@@ -18,7 +17,7 @@ impl Chance {
         Chance { state: seed }
     }
 
-    /// The stream that `seed` has under `name`.
+    /// Creates the stream called `name` for `seed`.
     #[must_use]
     pub fn stream(seed: u64, name: &str) -> Chance {
         Chance { state: mix(fold(mix(seed), name.as_bytes())) }
@@ -29,18 +28,17 @@ impl Chance {
         mix(self.state)
     }
 
-    /// A number in `low..high`, evenly enough for runs.
+    /// Draws a number in `low..high`, with a negligible bias.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         assert!(low < high, "an empty range has no numbers");
         low + self.draw() % (high - low)
     }
 
-    /// True `times` times in a thousand.
+    /// Draws true with a probability of `times` per thousand.
     pub fn per_mille(&mut self, times: u64) -> bool {
         self.draw() % 1000 < times
     }
 
-    /// One of them, if there is any.
     pub fn pick_any<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         (!from.is_empty()).then(|| self.pick(from))
     }
@@ -58,7 +56,8 @@ pub fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Folds bytes into a digest, eight at a time: every message of every run passes here.
+/// Folds bytes into a digest, eight at a time: fast, because every message of every run is
+/// digested.
 #[must_use]
 pub fn fold(digest: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
@@ -69,7 +68,6 @@ pub fn fold(digest: u64, bytes: &[u8]) -> u64 {
     words.remainder().iter().fold(digest, |digest, byte| fold_number(digest, u64::from(*byte)))
 }
 
-/// Folds a number into a digest.
 #[must_use]
 pub fn fold_number(digest: u64, number: u64) -> u64 {
     let spread = (digest ^ number).wrapping_mul(0xbf58_476d_1ce4_e5b9);

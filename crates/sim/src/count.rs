@@ -1,11 +1,10 @@
-//! What happened in a run, counted: faults by kind, and how far the code under test was driven.
+//! Run statistics: faults by kind, and coverage of the code under test.
 
 use std::fmt;
 
-/// Makes the enum, its list and its names in one place, so that none can be forgotten.
+/// Defines the enum, its list and its names together, so that they cannot diverge.
 macro_rules! counts {
     ($($variant:ident => $name:literal,)*) => {
-        /// Something worth counting.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Statistic { $($variant,)* }
 
@@ -114,10 +113,10 @@ counts! {
     Unanswered => "unanswered requests",
 }
 
-/// What came of a run, or of many.
+/// Result of a run, or the sum of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunReport {
-    /// Hash of everything that happened, in order.
+    /// Hash of all events, in order.
     pub trace: u64,
     pub runs: u64,
     pub simulated_seconds: u64,
@@ -140,7 +139,7 @@ impl RunReport {
         self.counts[count as usize]
     }
 
-    /// Faults of every kind, without lost and doubled messages.
+    /// Returns the number of faults of every kind, without lost and duplicated messages.
     #[must_use]
     pub fn faults(&self) -> u64 {
         let messages = [Statistic::MessagesLost, Statistic::MessagesTwice];
@@ -150,7 +149,7 @@ impl RunReport {
         faults.map(|(count, _)| self.get(*count)).sum()
     }
 
-    /// Takes another run in. The order does not matter, so that runs may be played side by side.
+    /// Adds another run. Commutative, so that runs may be executed in parallel.
     pub fn merge(&mut self, other: &RunReport) {
         self.trace = self.trace.wrapping_add(other.trace);
         self.runs += other.runs;

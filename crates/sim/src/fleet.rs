@@ -1,7 +1,7 @@
-//! Many runs side by side: seeds are dealt out to threads, and what came of them is added up.
+//! Parallel runs: distributes seeds to threads and adds up the results.
 //!
-//! Each run lives in one thread and knows of no other, so their number and order change nothing in any of
-//! them.
+//! Each run is confined to one thread and independent of other runs, so their number and order do
+//! not affect results.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::panics::{listen, lock, quietly};
 use crate::{Breach, RunPlan, RunReport, Trace, run, run_traced};
 
-/// Plays one run. A panic is a breach as well: most assertions of the real code are laws.
+/// Executes a run. A panic also counts as a breach, since most assertions of the code under test
+/// are laws.
 pub fn play(plan: RunPlan, trace: Option<Trace>) -> Result<RunReport, Breach> {
     listen();
     let run = || match trace {
@@ -20,27 +21,24 @@ pub fn play(plan: RunPlan, trace: Option<Trace>) -> Result<RunReport, Breach> {
     quietly(run).unwrap_or_else(|said| Err(Breach(format!("a member panicked: {said}"))))
 }
 
-/// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub struct StopCondition {
-    /// Runs to play at least.
     pub runs: u64,
-    /// Simulated time to cover at least.
     pub simulated: Duration,
-    /// Real time after which no further run begins.
+    /// Real time after which no further run is started.
     pub real: Option<Duration>,
 }
 
-/// The sum of many runs.
 #[derive(Debug)]
 pub struct Totals {
     pub report: RunReport,
     pub took: Duration,
-    /// Runs that broke a law, in no order.
+    /// Runs that broke a law, in no particular order.
     pub breaches: Vec<(RunPlan, Breach)>,
 }
 
-/// Plays runs in `jobs` threads; `plan` makes one of each number from 0 on. Ends early after a breach.
+/// Executes runs in `jobs` threads; `plan` creates the plan of each, numbered from 0. Stops early
+/// after a breach.
 pub fn play_many(jobs: usize, until: StopCondition, plan: &(dyn Fn(u64) -> RunPlan + Sync)) -> Totals {
     let started = Instant::now();
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -1,17 +1,18 @@
-//! A whole cluster in one thread, from one seed: what happens, in which order, and what is lost on the way.
+//! Deterministic simulation of a cluster in one thread, from a single seed.
 //!
 //! ```text
 //!   chance ──▶ World ── time, faults ──▶ Site (node, log, machine, store) ◀── messages ── Network
 //!                │                          │
-//!                └── Clients ── answers ────┴──▶ laws and oracle: asked after every step
+//!                └── Clients ── responses ──┴──▶ laws and oracle: checked after every step
 //! ```
 //!
-//! * The members are the real ones: `raft_node::Node`, `persist` and `Applier`, `wal` on its crashable disk,
-//!   `state_machine` on `mvcc`. Only clocks, threads, sockets and disks are replaced.
-//! * One seed decides everything; the same seed gives the same trace, which is hashed to prove it.
-//! * A breach is reported with the command line that plays it again.
+//! * The members run the production code: `raft_node::Node`, `persist` and `Applier`, `wal` on its
+//!   crashable disk, `state_machine` on `mvcc`. Only clocks, threads, sockets and disks are
+//!   replaced.
+//! * A seed determines the run completely. The trace is hashed to verify that it repeats.
+//! * A breach is reported with the command line that replays it.
 //!
-//! For development only: nothing that ships depends on this crate.
+//! For development only: production code does not depend on this crate.
 
 pub mod chance; // where everything random comes from
 mod count; // what is counted

@@ -1,6 +1,6 @@
-//! Plays runs: `sim --seeds 100 --seed 7` plays a hundred of them, the first with seed 7.
+//! Runs simulations: `sim --seeds 100 --seed 7` executes a hundred runs, the first with seed 7.
 //!
-//! A run that breaks a law ends the run; the last lines then say what was broken and how to play it again.
+//! The program stops after a run that breaks a law, and prints the breach and how to replay it.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ struct Args {
     trace: bool,
 }
 
-/// Sizes of clusters, by seed: mostly what is run in practice.
+/// Sizes of clusters, by seed: mostly common ones.
 const MEMBERS: [u64; 16] = [3, 5, 3, 4, 3, 1, 3, 5, 3, 2, 3, 7, 5, 4, 3, 5];
 
 impl Args {
@@ -58,12 +58,11 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut out = std::io::stdout();
     let (text, is_well) = if args.trace { tell(&args) } else { totals(&args) };
-    // A closed standard output is no failure of the simulation.
+    // A closed standard output is not a failure of the simulation.
     let _ = writeln!(out, "{text}");
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One run, line by line.
 fn tell(args: &Args) -> (String, bool) {
     let plan = args.plan(0);
     let trace: Trace = Box::new(|line| {
@@ -108,18 +107,19 @@ fn totals(args: &Args) -> (String, bool) {
     (text, breaches.is_empty())
 }
 
-/// Processor time of this process, where the system has it: what a run costs on a machine that has other work
-/// as well.
+/// Returns the CPU time of this process, if the system reports it: the cost of a run even on a busy
+/// machine.
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which is in brackets: user and system time are fields 14 and 15, in hundredths.
+    // After the name in brackets: user and system time are fields 14 and 15, in hundredths of a
+    // second.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let hundredths = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let spent = hundredths(14)? + hundredths(15)?;
     (spent > 0).then_some(spent as f64 / 100.0)
 }
 
-/// What was broken, and the command that plays it again.
+/// Describes a breach, and the command that replays it.
 fn broken(plan: RunPlan, Breach(what): &Breach) -> String {
     let RunPlan { seed, members, clients, seconds, known_bug: _ } = plan;
     format!(

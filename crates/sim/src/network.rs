@@ -1,5 +1,4 @@
-//! Messages on their way: late, lost, twice, in another order, or not at all between members that cannot
-//! talk.
+//! Messages in flight: delayed, lost, duplicated, reordered, or blocked between members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +7,13 @@ use raft_node::{Lane, Outbound};
 use crate::chance::Chance;
 use crate::count::Statistic;
 
-/// What the network does to messages.
+/// Faults that apply to every message.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkFaults {
-    /// Lost, of a thousand.
     pub loss: u64,
-    /// Delivered twice, of a thousand; never one that must not be.
+    /// Duplicated messages per thousand, except messages that must not be duplicated.
     pub twice: u64,
-    /// Longest delay in microseconds. Later messages overtake earlier ones.
+    /// Maximum delay in microseconds. Later messages may overtake earlier ones.
     pub delay_max: u64,
 }
 
@@ -33,42 +31,36 @@ impl NetworkFaults {
     }
 }
 
-/// What became of a message that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
-    /// No way leads to the receiver; the sender's transport may notice.
+    /// The receiver is unreachable; the sender's transport may notice.
     Cut,
     Lost,
     Once(u64),
     Twice(u64, u64),
 }
 
-/// The order in which the messages of a connection arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DeliveryOrder {
-    /// As they were sent, as over TCP: a late message delays all that follow it.
+    /// In send order, like over TCP: a late message delays all later ones.
     Fifo,
-    /// Each by itself.
     Any,
 }
 
-/// One direction between two members, for one lane.
+/// Lane of a single direction between two members.
 type LinkId = (u64, u64, bool);
 
-/// What becomes of the messages that are sent on a broken connection.
+/// Handling of messages that are sent on a broken connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Backlog {
     Lost,
-    /// They arrive all at once when the connection works again.
+    /// Delivered together when the connection works again.
     Delivered,
 }
 
-/// Messages that take very long.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DelayTail {
-    /// Of a thousand.
     pub messages: u64,
-    /// Their longest delay.
     pub delay_max: u64,
 }
 
@@ -76,11 +68,10 @@ pub(crate) struct Network {
     pub faults: NetworkFaults,
     pub tail: DelayTail,
     order: DeliveryOrder,
-    /// Ordered pairs that cannot talk.
     cut: BTreeSet<(u64, u64)>,
-    /// Connections that are broken, until when, and what becomes of their messages.
+    /// Broken connections, with the end of the failure and the handling of their messages.
     broken: BTreeMap<LinkId, (u64, Backlog)>,
-    /// When the newest message of each connection arrives.
+    /// Arrival time of the last message on each connection.
     newest: BTreeMap<LinkId, u64>,
 }
 
@@ -104,12 +95,10 @@ impl Network {
         self.order == DeliveryOrder::Fifo
     }
 
-    /// No message passes from `from` to `to`.
     pub fn cut(&mut self, from: u64, to: u64) {
         self.cut.insert((from, to));
     }
 
-    /// A connection breaks until `until`.
     pub fn break_lane(&mut self, from: u64, to: u64, lane: Lane, until: u64, backlog: Backlog) {
         self.broken.insert((from, to, lane == Lane::Urgent), (until, backlog));
     }
@@ -118,7 +107,7 @@ impl Network {
         !self.cut.contains(&(from, to))
     }
 
-    /// Cuts the members apart in some shape, on top of what is cut already, and returns the shape.
+    /// Adds a partition of some shape to the existing ones, and returns the shape.
     pub fn partition(&mut self, ids: &[u64], leader: Option<u64>, chance: &mut Chance) -> Statistic {
         let shapes = [
             Statistic::Splits,
@@ -142,7 +131,7 @@ impl Network {
                     }
                     // One member sees both halves, which do not see each other.
                     Statistic::Bridges => *a != one && *b != one && inside.contains(a) != inside.contains(b),
-                    // Each member sees two neighbours only.
+                    // Each member sees only two neighbours.
                     _ => {
                         ids.len() > 3
                             && !matches!(a.abs_diff(*b), 1)
@@ -157,7 +146,6 @@ impl Network {
         shape
     }
 
-    /// What becomes of `message`, with delays from `now`.
     pub fn fate(&mut self, now: u64, from: u64, message: &Outbound, chance: &mut Chance) -> Delivery {
         if !self.reaches(from, message.to) {
             return Delivery::Cut;
@@ -220,10 +208,11 @@ mod tests {
         assert_eq!(seen.len(), 5);
     }
 
-    /// When ten messages arrive that are sent to member 2 at time `now`; None for what is lost.
+    /// Returns the arrival times of ten messages sent to member 2 at time `now`; None for lost
+    /// ones.
     fn arrivals(network: &mut Network, now: u64, lane: Lane) -> Vec<Option<u64>> {
         let mut chance = Chance::new(now);
-        // The second byte of a message is its kind; 0 is none that must not arrive twice.
+        // The second byte of a message is its kind; kind 0 may be duplicated.
         let message = Outbound { to: 2, lane, bytes: bytes::Bytes::from_static(&[1, 0]) };
         let mut arrival = || match network.fate(now, 1, &message, &mut chance) {
             Delivery::Once(delay) => Some(now + delay),

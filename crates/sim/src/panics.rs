@@ -1,19 +1,18 @@
-//! Panics of the code under test: most of its assertions are laws, so what they say is kept, and nothing else
-//! comes of them.
+//! Captures panics of the code under test, since most of its assertions are laws.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 thread_local! {
-    /// What the last panic of this thread said, and where.
+    /// Message and location of this thread's last panic.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
-    /// Whether this thread runs code under test.
+    /// True while this thread runs code under test.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps panics of the code under test quiet and remembers what they said: from the first run on, in the
-/// whole process.
+/// Installs a panic hook for the process, which records panics of the code under test instead of
+/// printing them.
 pub(crate) fn listen() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -27,7 +26,7 @@ pub(crate) fn listen() {
     });
 }
 
-/// The outcome of `work`, or what its panic said.
+/// Returns the result of `work`, or its panic message.
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let was_quiet = IS_QUIET.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work)).map_err(|_| SAID.with(|said| said.borrow().clone()));
@@ -35,7 +34,8 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done
 }
 
-/// A run that panicked must not fail others with a second, misleading panic.
+/// Locks a mutex, ignoring poisoning: a panic in one run must not cause a misleading one in
+/// another.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

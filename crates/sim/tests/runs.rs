@@ -1,6 +1,6 @@
-//! Runs that are played with every run of the tests: short ones, of several seeds and sizes.
+//! Short runs of several seeds and sizes, executed with the tests.
 //!
-//! The long runs are played by the gate, with seeds from the date, and by hand.
+//! The gate executes long runs, with seeds derived from the date.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,12 +11,12 @@ fn plan(seed: u64, members: u64) -> RunPlan {
     RunPlan { seed, members, clients: 6, seconds: 25, known_bug: KnownBug::None }
 }
 
-/// Members of the cluster that a seed is played with.
+/// Returns the number of members for a seed.
 fn members(seed: u64) -> u64 {
     [3, 5, 3, 4, 1, 3, 2, 3, 5, 7][(seed % 10) as usize]
 }
 
-/// Plays seeds until one breaks a law, and says which.
+/// Executes seeds until one breaks a law, and returns it.
 fn first_breach(seeds: std::ops::RangeInclusive<u64>) -> Option<String> {
     seeds.into_iter().find_map(|seed| {
         let breach = play(plan(seed, members(seed)), None).err()?;
@@ -24,8 +24,9 @@ fn first_breach(seeds: std::ops::RangeInclusive<u64>) -> Option<String> {
     })
 }
 
-/// Seeds that the next test does not play. The mutants of `mutants.txt` that name this test are played with more,
-/// the first so many that `STORY_SEEDS` says: a bug that one run in a hundred shows is caught as well.
+/// Uses different seeds than the next test. Mutants in `mutants.txt` that name this test are
+/// checked with more seeds, their number given by `STORY_SEEDS`, so that bugs shown by one run in a
+/// hundred are detected as well.
 #[test]
 fn no_promise_is_broken_whatever_happens() {
     let seeds = match std::env::var("STORY_SEEDS") {
@@ -38,7 +39,7 @@ fn no_promise_is_broken_whatever_happens() {
 #[test]
 fn stories_reach_what_they_are_told_for() {
     let mut all = RunReport::new(0);
-    // One run in ten has a write to another place.
+    // One run in ten has a misdirected write.
     for seed in 1..=40 {
         all.merge(&play(plan(seed, members(seed)), None).unwrap());
     }
@@ -51,9 +52,9 @@ fn stories_reach_what_they_are_told_for() {
         Statistic::ChangesRefused,
         Statistic::Vouched,
         Statistic::ToldAnew,
-        // Where another group follows in the file, and no earlier entry has the length of the last one.
+        // Requires a later group in the file, and no earlier entry with the length of the last one.
         Statistic::FlippedBits,
-        // A leader hands over before it removes itself.
+        // A leader transfers leadership before it removes itself.
         Statistic::LeadersRemoved,
     ];
     let missing = Statistic::ALL.iter().filter(|(count, _)| !rare.contains(count) && all.get(*count) == 0);

@@ -1,7 +1,8 @@
-//! A history becomes etcd's database file.
+//! Export of a history to etcd's database file.
 //!
-//! * Two passes: the first one counts pages, the second one writes them. See docs/decisions/0043.
-//! * A compaction that etcd has scheduled is finished in the file, because the history has no other records.
+//! * The first pass counts pages, the second one writes them. See docs/decisions/0043.
+//! * A compaction that etcd has scheduled appears finished in the file, because the history has no
+//!   other records.
 
 use crate::bbolt::{FileLayout, FileWriter, Planner};
 use mvcc::{History, Meter, Revision};
@@ -11,7 +12,7 @@ use state_machine::{ApplyError, Lineage};
 use super::record::{self, StoredLease};
 use api::version;
 
-/// Why a file cannot be made.
+/// Errors of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("read the history")]
@@ -20,7 +21,7 @@ pub enum ExportError {
     State(#[from] ApplyError),
 }
 
-/// The file of one history, written in parts.
+/// Database file of a history, written in parts.
 pub struct SnapshotFile {
     history: History,
     contents: ExportContents,
@@ -29,28 +30,26 @@ pub struct SnapshotFile {
     progress: ExportProgress,
 }
 
-/// What is written next.
 enum ExportProgress {
-    /// The changes from this revision on.
+    /// Changes from this revision on are pending.
     Changes(Revision),
-    /// All is written.
     Ended,
 }
 
-/// Name, keys and values of a small bucket, sorted.
+/// A small bucket: name, and sorted keys and values.
 type Small = (&'static [u8], Vec<(Vec<u8>, Vec<u8>)>);
 
-/// Everything but the changes.
 struct ExportContents {
-    /// Buckets before `key` and after `lease`, by name.
+    /// Buckets before `key` and, in `after`, those after `lease`, by name.
     before: Vec<Small>,
-    /// Id and TTL, by id without a sign.
+    /// Ids and TTLs, sorted by unsigned id.
     leases: Vec<(u64, i64)>,
     after: Vec<Small>,
 }
 
 impl SnapshotFile {
-    /// Plans the file: reads the whole history. `meter` is asked after each block whether to continue.
+    /// Plans the file, which reads the whole history. Calls `meter` after each block to learn whether to
+    /// continue.
     pub fn plan(history: History, meter: &dyn Meter) -> Result<Self, ExportError> {
         let contents = ExportContents::of(&history)?;
         let mut planner = Planner::default();
@@ -94,13 +93,13 @@ impl SnapshotFile {
         })
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file.
     pub fn bytes(&self) -> u64 {
         self.plan.bytes()
     }
 
-    /// The next bytes of the file: at least `bytes_min`, and a block more at most, until the last ones.
-    /// `None` after them.
+    /// Returns the next bytes of the file: at least `bytes_min`, and at most a block more, except for the
+    /// last call. `None` at the end of the file.
     pub fn next(&mut self, bytes_min: usize, meter: &dyn Meter) -> Result<Option<Vec<u8>>, ExportError> {
         let mut value = Vec::new();
         while self.writer.pending() < bytes_min {
@@ -124,7 +123,7 @@ impl SnapshotFile {
         Ok(Some(self.writer.take()).filter(|bytes| !bytes.is_empty()))
     }
 
-    /// Writes what follows the changes. 30 bytes for each lease.
+    /// Writes the buckets after the changes: 30 bytes per lease.
     fn end(&mut self) {
         self.writer.begin_bucket(record::LEASE);
         for (id, ttl) in &self.contents.leases {
@@ -174,7 +173,7 @@ impl ExportContents {
         let number = |number: u64| number.to_be_bytes().to_vec();
         let mut meta = vec![
             (record::CONF_STATE.to_vec(), record::conf_state(&members)),
-            // etcd takes 0 for "not known".
+            // etcd interprets 0 as unknown.
             (record::CONSISTENT_INDEX.to_vec(), number(applied.index.0.max(1))),
             (record::STORAGE_VERSION.to_vec(), version),
             (record::TERM.to_vec(), number(applied.term.0.max(1))),

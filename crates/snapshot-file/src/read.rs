@@ -1,12 +1,12 @@
-//! etcd's database file becomes the store of a new cluster.
+//! Import of etcd's database file into the store of a new cluster.
 //!
-//! * Keys keep their revisions, versions, history and leases. Each lease begins with its full TTL, as after a
-//!   restart of etcd. Alarms and members are not taken over.
-//! * Users and roles are taken over, and whether permissions are checked. Tokens are in no file.
-//! * The store begins a new history, which continues the one that the file names.
-//! * A compaction that etcd had begun is done again by the store.
-//! * Whether the changes of each key follow from each other is checked when the store is opened, which the
-//!   import does at its end.
+//! * Keys retain their revisions, versions, history and leases. Leases start with their full TTL, like
+//!   after a restart of etcd. Alarms and members are not imported.
+//! * Users, roles and the authentication switch are imported. Files do not contain tokens.
+//! * The store starts a new history that continues the history named in the file.
+//! * A compaction that etcd had scheduled is repeated by the store.
+//! * Opening the store, the last step of the import, verifies that the changes of each key are
+//!   consistent.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use state_machine::{AuthState, Genesis, Lineage, TTL_MAX};
 
 use super::record::{self, StoredLease};
 
-/// The newest revision after a bump: half of all revisions are left for what follows.
+/// Maximum revision after a bump. Half of the revision range remains for later changes.
 pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
 
-/// Why a file cannot be imported.
+/// Reasons to reject a file, and I/O errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotReadError {
     #[error("the file is damaged")]
@@ -39,16 +39,16 @@ pub enum SnapshotReadError {
     Store(#[from] mvcc::Error),
 }
 
-/// What to change of the revisions.
+/// Adjustments of the imported revisions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Revisions {
-    /// Added to the newest revision.
+    /// Amount to add to the latest revision.
     pub bump: i64,
-    /// The newest revision is compacted.
+    /// True to compact the latest revision.
     pub is_compacted: bool,
 }
 
-/// What was imported.
+/// Summary of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportResult {
     pub revision: i64,
@@ -57,9 +57,9 @@ pub struct ImportResult {
     pub leases: u64,
 }
 
-/// Reads the file into `backend`, which is empty. The members of the new cluster are in it from the first
-/// entry on: one that receives the store of another takes them from it.
-/// `applied`: the position at which the store will stand.
+/// Imports the file into `backend`, which must be empty. The membership of the new cluster is part of
+/// the store from the first entry, so a member that receives this store as a snapshot takes the
+/// membership from it. `applied` is the position of the resulting store.
 pub fn import<S: Source>(
     database: &Database<S>,
     backend: Box<dyn Backend>,
@@ -98,7 +98,7 @@ pub fn import<S: Source>(
     Ok(ImportResult { revision, compact_revision, changes, leases })
 }
 
-/// The newest revision of a file. Reads all keys.
+/// Returns the latest revision of a file. Reads all keys.
 pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, SnapshotReadError> {
     let file = BucketFile { database, buckets: database.buckets()? };
     let mut newest = file.compact_revision()?.max(1);
@@ -110,18 +110,19 @@ pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, Snapsho
     Ok(newest)
 }
 
-/// The histories that a file continues. etcd keeps what it was given, so it may have added revisions.
+/// Returns the lineage stored in a file. etcd preserves the record unchanged, so it may have added
+/// revisions.
 pub fn lineage<S: Source>(database: &Database<S>) -> Result<Lineage, SnapshotReadError> {
     BucketFile { database, buckets: database.buckets()? }.lineage()
 }
 
-/// All leases of a file, and their TTLs in seconds.
+/// Returns all leases of a file with their TTLs in seconds.
 pub fn leases<S: Source>(database: &Database<S>) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
     BucketFile { database, buckets: database.buckets()? }.leases()
 }
 
-/// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a number,
-/// all that a compaction has left. Reads all keys twice.
+/// Passes the changes of the latest `count` revisions that are not compacted to `take`, or all changes
+/// that compaction has left if `count` is `None`. Reads all keys twice.
 pub fn newest_changes<S: Source>(
     database: &Database<S>,
     count: Option<usize>,
@@ -163,7 +164,6 @@ fn change<'s>(
     }
 }
 
-/// A file and its buckets.
 struct BucketFile<'d, S> {
     database: &'d Database<S>,
     buckets: Vec<Bucket>,
@@ -175,8 +175,7 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
     }
 
-    /// Reads the buckets that are small, also those that are not imported: a file with a damaged page is not
-    /// imported at all.
+    /// Reads all small buckets, even those not imported, to reject a file with any corrupt page.
     fn check_all_but_keys(&self) -> Result<(), SnapshotReadError> {
         for bucket in self.buckets.iter().filter(|bucket| bucket.name() != record::KEY) {
             let mut cursor = self.database.cursor(bucket)?;
@@ -185,7 +184,6 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(())
     }
 
-    /// The items of users and roles.
     fn auth(&self) -> Result<record::Pairs, SnapshotReadError> {
         let mut state = AuthState::default();
         if let Some(mut auth) = self.cursor("auth")? {
@@ -199,7 +197,7 @@ impl<S: Source> BucketFile<'_, S> {
                 }
             }
         }
-        // Roles and permissions are looked up and listed in order. Old versions of etcd did not sort them.
+        // Lookups and listings require order, but old versions of etcd did not sort these.
         self.each("authUsers", |name, mut user: User| {
             user.roles.sort_unstable();
             drop(Arc::make_mut(&mut state.users).insert(name, Arc::new(user)))
@@ -212,7 +210,7 @@ impl<S: Source> BucketFile<'_, S> {
         state_machine::auth_items(&state).map_err(too_large)
     }
 
-    /// The messages of a bucket, by name.
+    /// Decodes the messages of a bucket, in order of their names.
     fn each<M: Message + Default>(
         &self,
         bucket: &'static str,
@@ -238,7 +236,7 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(Lineage::default())
     }
 
-    /// The revision to which etcd has compacted, or was about to; -1: none.
+    /// Returns the revision of etcd's last finished or scheduled compaction, or -1 if there is none.
     fn compact_revision(&self) -> Result<i64, SnapshotReadError> {
         let mut meta = self.cursor("meta")?.ok_or(SnapshotReadError::NoBucket("meta"))?;
         let mut compacted = -1;
@@ -249,11 +247,10 @@ impl<S: Source> BucketFile<'_, S> {
                 compacted = compacted.max(revision.0.main);
             }
         }
-        // etcd writes 0 when nothing is compacted.
+        // etcd writes 0 if it never compacted.
         Ok(if compacted > 0 { compacted } else { -1 })
     }
 
-    /// All leases, and their TTLs in seconds.
     fn leases(&self) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
         let mut leases = Vec::new();
         let Some(mut cursor) = self.cursor("lease")? else { return Ok(leases) };
@@ -270,7 +267,7 @@ impl<S: Source> BucketFile<'_, S> {
         Ok(leases)
     }
 
-    /// Adds all changes. Returns the newest revision and the number of changes.
+    /// Adds all changes to `import`. Returns the latest revision and the number of changes.
     fn changes(&self, import: &mut Import) -> Result<(i64, u64), SnapshotReadError> {
         let mut cursor = self.cursor("key")?.ok_or(SnapshotReadError::NoBucket("key"))?;
         let (mut newest, mut count) = (1, 0);
@@ -280,7 +277,7 @@ impl<S: Source> BucketFile<'_, S> {
             let stored = stored(key, value)?;
             newest = newest.max(revision.main);
             if value.is_empty() {
-                continue; // A mark of `etcdutl snapshot restore --bump-revision`: a revision without a change.
+                continue; // A marker of `etcdutl snapshot restore --bump-revision`: a revision without a change.
             }
             let change = change(key, revision, is_tombstone, &stored)?;
             import.change(change).map_err(|source| refused(key, source))?;
@@ -290,7 +287,7 @@ impl<S: Source> BucketFile<'_, S> {
     }
 }
 
-/// The change of a stored pair. `None` if it is of another revision.
+/// Returns the change of a stored pair, or `None` if its revision differs.
 fn put(revision: Revision, stored: &KeyValue) -> Option<Change<'_>> {
     let kv = KeyValueRef {
         key: &stored.key,
@@ -307,7 +304,7 @@ fn bad(bucket: &'static str, key: &[u8], what: &'static str) -> SnapshotReadErro
     SnapshotReadError::Record { bucket, key: key.escape_ascii().to_string(), what }
 }
 
-/// A change that the store refuses is a fault of the file; everything else is one of the disk.
+/// Separates changes that the store rejects, a fault of the file, from I/O errors.
 fn refused(key: &[u8], source: mvcc::Error) -> SnapshotReadError {
     match source {
         mvcc::Error::Refused { .. } => {
@@ -317,7 +314,7 @@ fn refused(key: &[u8], source: mvcc::Error) -> SnapshotReadError {
     }
 }
 
-/// The permissions by range. etcd may have several of one range, each of which counts.
+/// Merges permissions on the same range. etcd may have several for a range, and all of them apply.
 fn one_for_each_range(mut permissions: Vec<Permission>) -> Vec<Permission> {
     permissions.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
     permissions.dedup_by(|next, kept| {
@@ -325,7 +322,7 @@ fn one_for_each_range(mut permissions: Vec<Permission>) -> Vec<Permission> {
         if is_same {
             kept.perm_type = match (Type::try_from(kept.perm_type), Type::try_from(next.perm_type)) {
                 (Ok(one), Ok(other)) if one != other => Type::Readwrite.into(),
-                // An unknown type permits nothing.
+                // An unknown type grants no permission.
                 (Err(_), Ok(known)) => known.into(),
                 (Ok(_), Ok(_)) | (_, Err(_)) => kept.perm_type,
             };
@@ -341,7 +338,6 @@ mod tests {
 
     use super::*;
 
-    /// A file with one key, put at `main`.
     fn file(main: i64) -> Vec<u8> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let kv = KeyValueRef {

@@ -33,7 +33,7 @@ pub const AUTH_REVISION: &[u8] = b"authRevision";
 pub const CLUSTER_VERSION: &[u8] = b"clusterVersion";
 pub const CONF_STATE: &[u8] = b"confState";
 pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
-/// Not etcd's, whose programs keep it and do not read it.
+/// Name of the lineage record. etcd's programs preserve it but do not read it.
 pub const LINEAGE: &[u8] = b"kvServerHistory";
 pub const FINISHED_COMPACT: &[u8] = b"finishedCompactRev";
 pub const SCHEDULED_COMPACT: &[u8] = b"scheduledCompactRev";
@@ -56,7 +56,7 @@ pub struct StoredLease {
 /// A small bucket, sorted.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Whether users are checked, and the revision of users and roles.
+/// Returns the bucket with the authentication switch and the auth revision.
 pub fn auth(state: &AuthState) -> Pairs {
     let revision = (AUTH_REVISION.to_vec(), state.revision.to_be_bytes().to_vec());
     match state.enabled {
@@ -65,12 +65,12 @@ pub fn auth(state: &AuthState) -> Pairs {
     }
 }
 
-/// Users or roles, by name.
+/// Returns users or roles, by name.
 pub fn named<M: Message>(all: &BTreeMap<String, Arc<M>>) -> Pairs {
     all.iter().map(|(name, message)| (name.clone().into_bytes(), message.encode_to_vec())).collect()
 }
 
-/// A revision as it is stored.
+/// Encodes a revision.
 pub fn revision_key(revision: Revision) -> [u8; REVISION_BYTES] {
     let mut key = [b'_'; REVISION_BYTES];
     key[..8].copy_from_slice(&revision.main.to_be_bytes());
@@ -78,7 +78,7 @@ pub fn revision_key(revision: Revision) -> [u8; REVISION_BYTES] {
     key
 }
 
-/// The key of a change.
+/// Appends the key of a change.
 pub fn put_change_key(change: &Change<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&revision_key(change.revision()));
     if matches!(change, Change::Delete { .. }) {
@@ -86,7 +86,8 @@ pub fn put_change_key(change: &Change<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The revision of a stored key, and whether it is a tombstone. `None`: not a revision.
+/// Decodes the revision of a stored key, and whether it is a tombstone. `None` if the key is not a
+/// revision.
 pub fn read_change_key(key: &[u8]) -> Option<(Revision, bool)> {
     let (revision, mark) = key.split_first_chunk::<REVISION_BYTES>()?;
     let number = |bytes: &[u8]| bytes.first_chunk().map(|bytes| i64::from_be_bytes(*bytes));
@@ -97,7 +98,7 @@ pub fn read_change_key(key: &[u8]) -> Option<(Revision, bool)> {
     (is_revision && is_in_range).then_some((revision_read, is_tombstone))
 }
 
-/// Bytes that `put_change_value` appends.
+/// Returns the number of bytes that `put_change_value` appends.
 pub fn change_value_bytes(change: &Change<'_>) -> usize {
     let bytes = |bytes: &[u8]| match bytes.len() {
         0 => 0,
@@ -140,7 +141,7 @@ fn put_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     }
 }
 
-/// A member's key and value.
+/// Returns the key and value of a member.
 pub fn member(member: &Member) -> (Vec<u8>, Vec<u8>) {
     #[derive(Serialize)]
     struct StoredMember<'m> {
@@ -165,7 +166,7 @@ pub fn member(member: &Member) -> (Vec<u8>, Vec<u8>) {
     (format!("{:x}", member.id).into_bytes(), value)
 }
 
-/// The membership as Raft has it.
+/// Returns Raft's configuration as stored by etcd.
 pub fn conf_state(members: &[Member]) -> Vec<u8> {
     #[derive(Serialize)]
     struct StoredMembership {
@@ -197,7 +198,6 @@ mod tests {
         }
     }
 
-    /// Key and value as bytes that can be read.
     fn stored(change: &Change<'_>) -> String {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         put_change_key(change, &mut key);

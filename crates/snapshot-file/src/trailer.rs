@@ -1,7 +1,7 @@
-//! The SHA-256 at the end of a file that `etcdctl snapshot save` has written.
+//! The SHA-256 that `etcdctl snapshot save` appends to a file.
 //!
-//! The database takes whole pages. So a file whose size is 32 bytes above a multiple of 512 has the checksum,
-//! and a copy of etcd's `member/snap/db` has none.
+//! A database consists of whole pages. A file whose size exceeds a multiple of 512 by 32 bytes has the
+//! checksum; a copy of etcd's `member/snap/db` does not.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,15 +10,14 @@ use sha2::{Digest, Sha256};
 
 const SECTOR_BYTES: u64 = 512;
 const HASH_BYTES: usize = 32;
-/// Bytes read at a time.
 const READ_BYTES: usize = 1 << 20;
 
-/// What was found at the end of a file.
+/// Presence of the checksum.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Trailer {
-    /// There is none; the database takes the whole file.
+    /// No checksum; the database is the whole file.
     Absent,
-    /// Bytes of the database before it.
+    /// Checksum after `database_bytes` of database.
     Present { database_bytes: u64 },
 }
 
@@ -32,7 +31,7 @@ pub fn find(file_bytes: u64) -> Trailer {
     }
 }
 
-/// Whether the checksum after the first `database_bytes` is theirs. Reads the file from its beginning.
+/// Reports whether the checksum matches the first `database_bytes`. Reads the file from its start.
 pub fn matches(mut file: &File, database_bytes: u64) -> io::Result<bool> {
     io::Seek::rewind(&mut file)?;
     let (mut hasher, mut rest, mut buffer) = (Sha256::new(), database_bytes, vec![0; READ_BYTES]);

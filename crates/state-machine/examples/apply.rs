@@ -1,9 +1,9 @@
-//! What a put costs in the apply loop: `cargo run --release -p state-machine --example apply -- [PUTS]
-//! [KEYS]`.
+//! Measures the cost of a put in the apply loop: `cargo run --release -p state-machine --example
+//! apply -- [PUTS] [KEYS]`.
 //!
-//! Applies puts of 8-byte keys in random order and 256-byte values, 50 to an entry, and prints nanoseconds
-//! per put. Under `valgrind --tool=callgrind --toggle-collect='apply::measured'` it counts instructions,
-//! which do not depend on what else the machine does.
+//! Applies puts of 8-byte keys in random order and 256-byte values, 50 to an entry, and prints
+//! nanoseconds per put. Under `valgrind --tool=callgrind --toggle-collect='apply::measured'` it
+//! counts instructions, which do not depend on the load of the machine.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -47,7 +47,7 @@ fn main() {
     );
 }
 
-/// The commands of an entry, as the service encodes them.
+/// Encodes the commands of an entry like the service.
 fn entry(first: u64, keys: u64) -> Vec<Bytes> {
     let put = |number: u64| {
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
@@ -61,7 +61,7 @@ fn entry(first: u64, keys: u64) -> Vec<Bytes> {
     (first..first + ENTRY_PUTS).map(put).collect()
 }
 
-/// One entry. Returns how many commands were answered.
+/// Applies an entry. Returns the number of successful commands.
 #[inline(never)]
 fn measured(
     machine: &mut EtcdMachine,

@@ -1,13 +1,14 @@
-//! Alarms: conditions of the whole cluster that stop some or all writes until an operator clears them.
+//! Alarms: cluster-wide conditions that block some or all writes until an operator clears them.
 //!
-//! * An alarm is a pair of kind and member. It is an item of the store, so it survives restarts and is equal
-//!   on all members.
-//! * NOSPACE of any member refuses commands that would store something.
-//! * CORRUPT is checked first. While those that it names leave a majority of the voters, these go on: each
-//!   that is named is fenced by its server. Else every change of keys and leases is refused.
-//! * Reads, alarms, renewals of leases and the publication of members are never refused.
+//! * An alarm is a pair of kind and member. It is stored as an item, so it survives restarts and is
+//!   the same on all members.
+//! * NOSPACE of any member rejects commands that would store data.
+//! * CORRUPT is checked first. If the members without it are a majority of the voters, they
+//!   continue, and each member with it is fenced by its server. Otherwise every change of keys and
+//!   leases is rejected.
+//! * Reads, alarm requests, lease renewals and the publication of members are never rejected.
 //!
-//! A put reads two flags. While CORRUPT is up, a change reads the list of members as well.
+//! A put reads two flags. While CORRUPT is active, a change also reads the member list.
 
 use std::collections::BTreeSet;
 
@@ -24,35 +25,34 @@ use crate::level::{self, CommandLevel};
 use crate::member_change::is_removed;
 use crate::members;
 
-/// Items of alarms: this prefix, the kind as four bytes, the member as eight, both big endian; an empty
-/// value.
+/// Item prefix, followed by the kind (4 bytes) and the member (8 bytes), both big endian. The value
+/// is empty.
 const PREFIX: &[u8] = b"alarm/";
 
-/// All active alarms, by kind and then by member.
+/// Returns all active alarms, ordered by kind and member.
 pub fn active(store: &Store) -> Result<Vec<AlarmMember>, ApplyError> {
     let items = store.items(PREFIX);
     items.iter().map(|(item, _)| parse(item)).collect()
 }
 
-/// The active alarms among the items of a store. Items of others are skipped.
 pub fn active_in(items: &[(Bytes, Bytes)]) -> Result<Vec<AlarmMember>, ApplyError> {
     items.iter().filter(|(item, _)| item.starts_with(PREFIX)).map(|(item, _)| parse(item)).collect()
 }
 
-/// The members that alarms CORRUPT name; 0 among them stands for the cluster.
+/// Returns the members with a CORRUPT alarm; 0 means the whole cluster.
 pub fn corrupt_members(store: &Store) -> Result<BTreeSet<u64>, ApplyError> {
     let corrupt = active(store)?.into_iter().filter(|alarm| alarm.alarm == AlarmType::Corrupt as i32);
     Ok(corrupt.map(|alarm| alarm.member_id).collect())
 }
 
-/// Whether alarms CORRUPT stop every change of keys and leases on all members.
+/// Reports whether CORRUPT alarms block every change of keys and leases on all members.
 pub fn corrupt_stops_changes(store: &Store) -> Result<bool, ApplyError> {
     let named = corrupt_members(store)?;
     Ok(!named.is_empty() && leaves_no_majority(store, &named)?)
 }
 
-/// Whether the voters that alarms CORRUPT do not name are no majority of the voters, or it is not known whose
-/// state is meant. A member that was removed harms no more.
+/// Reports whether the voters without a CORRUPT alarm are no majority, or an alarm does not
+/// identify a member. Removed members are ignored.
 fn leaves_no_majority(store: &Store, named: &BTreeSet<u64>) -> Result<bool, ApplyError> {
     if level::of(store)? < CommandLevel::CORRUPT_OF_FEW {
         return Ok(true);
@@ -65,19 +65,17 @@ fn leaves_no_majority(store: &Store, named: &BTreeSet<u64>) -> Result<bool, Appl
     Ok(!is_majority || !named.iter().all(is_known))
 }
 
-/// An alarm and the member that it names, in the order of their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ActiveAlarm {
     kind: i32,
     member: u64,
 }
 
-/// The active alarms, in memory for apply.
+/// Active alarms, cached for apply.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     active: BTreeSet<ActiveAlarm>,
     no_space: bool,
-    /// Members that alarms CORRUPT name.
     corrupt: BTreeSet<u64>,
 }
 
@@ -92,7 +90,7 @@ impl Alarms {
         Ok(alarms)
     }
 
-    /// Refuses a command that an active alarm stops.
+    /// Rejects a command that is blocked by an active alarm.
     pub fn check(&self, store: &Store, kind: &Kind) -> Result<(), Error> {
         let (changes_keys, stores) = match kind {
             Kind::Put(_) => (true, true),
@@ -103,7 +101,8 @@ impl Alarms {
             Kind::Alarm(_) | Kind::PublishMember(_) | Kind::LeaseRenew(_) | Kind::Auth(_) => (false, false),
             Kind::MemberChange(_) | Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => (false, false),
         };
-        // The items were read when the machine was opened or installed, or written by it since.
+        // The items were valid when the machine was opened or installed, and apply has written them
+        // since.
         let stops = || leaves_no_majority(store, &self.corrupt).unwrap_or(true);
         if changes_keys && !self.corrupt.is_empty() && stops() {
             return Err(Error::Corrupt);
@@ -111,7 +110,7 @@ impl Alarms {
         if self.no_space && stores { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Executes an alarm request and returns the alarms that it concerns. An unknown action changes nothing.
+    /// Executes an alarm request and returns the affected alarms. An unknown action has no effect.
     pub fn apply(&mut self, writer: &mut Writer, request: &AlarmRequest) -> Vec<AlarmMember> {
         let alarm = ActiveAlarm { kind: request.alarm, member: request.member_id };
         match AlarmAction::try_from(request.action) {

@@ -1,10 +1,11 @@
-//! The replicated command: what a client call becomes inside a log entry, and back.
+//! The replicated command: encoding of a client call in a log entry.
 //!
-//! * One call is one command. Commands that waited together may share one log entry.
-//! * A command contains everything that apply needs. The proposer adds ids, times and random numbers.
-//! * The bytes are protobuf (`proto/command.proto`): an old log stays readable as long as no field number is
-//!   reused.
-//! * Decoding is total. Apply refuses bytes that are not a command, with the same outcome on every member.
+//! * Each call is a single command. Commands that queued together may share a log entry.
+//! * A command contains all inputs of apply. The proposer adds ids, times and random numbers.
+//! * The encoding is protobuf (`proto/command.proto`): old logs stay readable as long as field
+//!   numbers are not reused.
+//! * Decoding is total. Apply rejects bytes that are not a command, with the same outcome on every
+//!   member.
 //!
 //! Encoding a put copies key and value once. Decoding copies neither: they are slices of the entry.
 //!
@@ -18,13 +19,15 @@
 //!   TxnRequest          service   ─┘        └─▶ compares, ranges, puts, deletes: prost, which does not recurse there
 //! ```
 //!
-//! * The service and apply decode transactions with the same function and count levels from the same message.
-//!   So a transaction that passes the service is never too deep for apply. (prost counts levels from the
-//!   outermost message, and in the log a transaction is one level deeper.)
-//! * It accepts all that prost accepts, with the same result. Like prost it copies no keys and no values.
+//! * The service and apply decode transactions with the same function and count levels from the
+//!   same message, so a transaction that the service accepts is never too deep for apply. (prost
+//!   counts levels from the outermost message, and in the log a transaction is one level deeper.)
+//! * It accepts every message that prost accepts, with the same result. Like prost it copies
+//!   neither keys nor values.
 //! * `TXN_LEVELS_MAX` bounds the recursion of validation, cost, apply, encoding and drop.
-//! * The service refuses a transaction of too many operations while it reads it: an operation of two bytes
-//!   would take 250 in memory. Apply has no such bound, so every entry of a log stays readable.
+//! * The service rejects a transaction with too many operations while decoding it: an operation of
+//!   two bytes would take 250 in memory. Apply has no such bound, so every log entry stays
+//!   readable.
 
 use api::command::Command;
 use api::etcdserverpb::request_op::Request;
@@ -45,16 +48,17 @@ pub use api::command::{MemberUpdate, PublishMember, RaiseLevel, SetDowngrade};
 const CALLER: u32 = 13;
 const CALLER_USER: u32 = 1;
 const CALLER_AUTH_REVISION: u32 = 2;
-/// A caller without the name: three keys and three numbers.
+/// Encoded size of a caller without the name: three keys and three numbers.
 const CALLER_BYTES: usize = 33;
 
-/// The bytes to propose. Their length is what `--max-request-bytes` limits.
+/// Encodes a command. `--max-request-bytes` limits the encoded length.
 pub fn encode(kind: Kind) -> Bytes {
     encode_for(kind, None)
 }
 
-/// As `encode`, for a user: its name and the auth revision at which it was looked at. Without one the bytes
-/// are those of `encode`. The name is not copied but into the bytes.
+/// Encodes a command on behalf of a user: its name and the auth revision at which it was
+/// authenticated. Without a user the result equals that of `encode`. The name is copied only into
+/// the result.
 pub fn encode_for(kind: Kind, caller: Option<(&str, u64)>) -> Bytes {
     let command = Command { kind: Some(kind), caller: None };
     let Some((user, auth_revision)) = caller else { return Bytes::from(command.encode_to_vec()) };
@@ -76,23 +80,24 @@ pub fn encode_for(kind: Kind, caller: Option<(&str, u64)>) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// The command in an entry. Its byte fields are slices of `command`.
+/// Decodes the command of an entry. Its byte fields are slices of `command`.
 pub fn decode(command: &Bytes) -> Result<Kind, DecodeError> {
     decode_with_caller(command).map(|(kind, _)| kind)
 }
 
-/// A command, with the user who asks.
 pub type DecodedCommand = (Kind, Option<Caller>);
 
-/// Maximum depth of nested transactions, with the outermost one. etcd bounds nesting only by `--max-txn-ops`:
-/// its default of 128 permits 129 levels, the innermost one empty. A larger `--max-txn-ops` permits longer
-/// lists here, but not deeper nesting, because the recursion must fit into a thread's stack of 2 MiB.
+/// Maximum depth of nested transactions, including the outermost one. etcd bounds nesting only by
+/// `--max-txn-ops`: its default of 128 permits 129 levels, the innermost one empty. A larger
+/// `--max-txn-ops` permits longer lists here, but not deeper nesting, because the recursion must
+/// fit into a thread's stack of 2 MiB.
 ///
-/// Apply refuses deeper nesting, so this is a property of the log format: members with different values would
-/// diverge.
+/// Apply rejects deeper nesting, so this is a property of the log format: members with different
+/// values would diverge.
 pub const TXN_LEVELS_MAX: usize = 129;
 
-/// Why bytes are not a command or a transaction. The same bytes give the same error on every member.
+/// Decoding error of a command or a transaction. The same bytes give the same error on every
+/// member.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// A nested message does not match its field.
@@ -101,10 +106,9 @@ pub enum DecodeError {
     /// A field has the wrong wire type, or is longer than its message.
     #[error("a field that does not fit its message")]
     Field,
-    /// A kind that this version does not know, proposed by a newer one.
+    /// A kind of command unknown to this version, proposed by a newer one.
     #[error("a command of a kind that this version does not know")]
     UnknownKind,
-    /// More than [`TXN_LEVELS_MAX`] nested transactions.
     #[error("transactions nested deeper than {TXN_LEVELS_MAX} levels")]
     TooDeep,
     /// More operations than `--max-txn-ops` permits. Never returned to apply.
@@ -118,32 +122,30 @@ impl From<prost::DecodeError> for DecodeError {
     }
 }
 
-/// An operation is a field of its transaction, and has a field.
+/// Fields per operation: the operation in its transaction, and the request in the operation.
 const OP_FIELDS: usize = 2;
 
-/// All levels together may have as many operations as so many full lists have. etcd bounds each list alone:
-/// its limit of 128 permits 76,000 operations on three levels, which is 20 MB here, and a million on four.
+/// Maximum operations on all levels, in full lists. etcd bounds each list separately: its limit of
+/// 128 permits 76,000 operations on three levels, which take 20 MB here, and a million on four.
 const LISTS_MAX: usize = 640;
 
-/// Operations of a transaction, counted twice, and compares, on all levels: more are refused.
+/// Returns the maximum number of fields of a transaction: its compares, and twice its operations,
+/// on all levels.
 pub fn txn_fields_max(ops_max: usize) -> usize {
     OP_FIELDS.saturating_mul(LISTS_MAX).saturating_mul(ops_max)
 }
 
-/// A transaction of so many fields is short: two full lists of etcd's default, as operations are counted
-/// twice, and the compares.
+/// Maximum number of fields of a short transaction: the compares and two full lists of etcd's
+/// default size, with operations counted twice.
 pub const SHORT_TXN_FIELDS_MAX: usize = 1000;
 
-/// Takes one of the fields that may still be read.
 fn count_field(fields_left: &mut usize) -> Result<(), DecodeError> {
     *fields_left = fields_left.checked_sub(1).ok_or(DecodeError::TooMany)?;
     Ok(())
 }
 
-/// The last field that this version knows.
 const LAST: u32 = 15;
 
-/// As `decode`, with the user who asks.
 pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError> {
     let (mut caller, mut unbounded): (Option<Caller>, usize) = (None, usize::MAX);
     let field = last_field(command.clone(), LAST, &mut unbounded, |tag, part| {
@@ -174,14 +176,15 @@ pub fn decode_with_caller(command: &Bytes) -> Result<DecodedCommand, DecodeError
     Ok((kind, caller))
 }
 
-/// A transaction as a client sends it, decoded as apply will decode it; its byte fields are slices of
-/// `message`. One with a list of more than `ops_max` at any level is refused before more of it is built, as
-/// is one of too many on all levels together.
+/// Decodes a transaction of a client, with the same rules as apply. Byte fields are slices of
+/// `message`. Decoding stops with an error if a list at any level has more than `ops_max` entries,
+/// or if all levels together have too many.
 pub fn decode_txn(message: Bytes, ops_max: usize) -> Result<TxnRequest, DecodeError> {
     decode_short_txn(message, ops_max, usize::MAX)
 }
 
-/// As [`decode_txn`]; one of more than `fields_max` fields is [`DecodeError::TooMany`] as well.
+/// Decodes a transaction like [`decode_txn`], but with at most `fields_max` fields; more are
+/// [`DecodeError::TooMany`].
 pub fn decode_short_txn(
     message: Bytes,
     ops_max: usize,
@@ -190,13 +193,13 @@ pub fn decode_short_txn(
     nested(TxnReader::new(message, txn_fields_max(ops_max).min(fields_max)), ops_max)
 }
 
-/// The fields of a transaction, as decoding counts them. Nothing of it is kept.
+/// Counts the fields of a transaction without storing it.
 ///
-/// Errors: those of [`decode_txn`].
+/// Errors: see [`decode_txn`].
 pub fn txn_fields(message: Bytes, ops_max: usize) -> Result<usize, DecodeError> {
     let fields_max = txn_fields_max(ops_max);
     let mut reader = TxnReader::new(message, fields_max);
-    // Lengths of the lists of this level, and of those around it.
+    // List lengths of this level, and of the enclosing ones.
     let (mut lists, mut around) = ([0; 3], Vec::new());
     while let Some(part) = reader.next_part()? {
         let list = match part {
@@ -220,8 +223,8 @@ pub fn txn_fields(message: Bytes, ops_max: usize) -> Result<usize, DecodeError> 
     Ok(fields_max - reader.fields_left)
 }
 
-/// The field of a oneof that counts: the last one. Consecutive occurrences are parts of one message, in
-/// order.
+/// Last field of a oneof, which is the effective one. Consecutive occurrences are parts of a single
+/// message, in order.
 struct CommandField {
     tag: u32,
     first: Bytes,
@@ -229,7 +232,7 @@ struct CommandField {
 }
 
 impl CommandField {
-    /// The message, of a type that is not recursive.
+    /// Decodes the message, which must have a non-recursive type.
     fn message<M: Message + Default>(self) -> Result<M, prost::DecodeError> {
         let mut message = M::decode(self.first)?;
         self.more.into_iter().try_for_each(|part| message.merge(part))?;
@@ -237,8 +240,8 @@ impl CommandField {
     }
 }
 
-/// Reads a message that is a oneof of messages with tags from 1 to `tag_max`. Unknown fields are skipped.
-/// `select` takes fields that are not of the oneof.
+/// Reads a message that is a oneof of messages with tags from 1 to `tag_max`. Unknown fields are
+/// skipped. `select` handles fields that are not part of the oneof.
 fn last_field(
     mut bytes: Bytes,
     tag_max: u32,
@@ -262,7 +265,6 @@ fn last_field(
     Ok(last)
 }
 
-/// Reads a length-delimited field.
 fn message_bytes(bytes: &mut Bytes, wire_type: WireType) -> Result<Bytes, DecodeError> {
     if wire_type != WireType::LengthDelimited {
         return Err(DecodeError::Field);
@@ -274,34 +276,31 @@ fn message_bytes(bytes: &mut Bytes, wire_type: WireType) -> Result<Bytes, Decode
     Ok(bytes.split_to(length))
 }
 
-/// One of the two lists of operations.
 #[derive(Clone, Copy)]
 pub enum Branch {
     Success,
     Failure,
 }
 
-/// A part of a transaction.
 pub enum TxnPart {
     Compare(Compare),
-    /// An operation that is no transaction.
+    /// An operation other than a nested transaction.
     Op(Branch, RequestOp),
-    /// A nested transaction begins, in this list of the one around it.
+    /// Start of a nested transaction in this list of the enclosing one.
     Begin(Branch),
-    /// It ends.
     End,
 }
 
-/// Reads a transaction part by part, with a stack on the heap. It keeps nothing of what it has read.
+/// Streaming reader of a transaction, with an explicit stack on the heap. Does not retain the
+/// parts.
 pub struct TxnReader {
     level: TxnLevel,
     around: Vec<TxnLevel>,
     fields_left: usize,
 }
 
-/// A transaction that is being read.
 struct TxnLevel {
-    /// The rest of the current part.
+    /// Rest of the current part.
     rest: Bytes,
     /// Further parts of the same message.
     parts: std::vec::IntoIter<Bytes>,
@@ -314,7 +313,7 @@ impl TxnLevel {
 }
 
 impl TxnReader {
-    /// One of more than `fields_max` fields is [`DecodeError::TooMany`], once so many were read.
+    /// Creates a reader. It returns [`DecodeError::TooMany`] after `fields_max` fields.
     pub fn new(message: Bytes, fields_max: usize) -> TxnReader {
         TxnReader::of(CommandField { tag: 0, first: message, more: Vec::new() }, fields_max)
     }
@@ -323,7 +322,7 @@ impl TxnReader {
         TxnReader { level: TxnLevel::new(field), around: Vec::new(), fields_left: fields_max }
     }
 
-    /// The next part; none at the end of the outermost transaction.
+    /// Returns the next part; `None` at the end of the outermost transaction.
     pub fn next_part(&mut self) -> Result<Option<TxnPart>, DecodeError> {
         loop {
             while self.level.rest.is_empty() {
@@ -354,7 +353,7 @@ impl TxnReader {
         }
     }
 
-    /// Reads an operation; of a nested transaction, only that it begins.
+    /// Reads an operation; of a nested transaction, only its start.
     fn op(&mut self, branch: Branch, bytes: Bytes) -> Result<TxnPart, DecodeError> {
         let Some(field) = last_field(bytes, 4, &mut self.fields_left, |_, part| Ok(Some(part)))? else {
             return Ok(TxnPart::Op(branch, RequestOp { request: None }));
@@ -373,7 +372,7 @@ impl TxnReader {
     }
 }
 
-/// Reads a transaction and everything in it. No list may have more than `ops_max`.
+/// Reads a complete transaction. Each list is limited to `ops_max` entries.
 fn nested(mut reader: TxnReader, ops_max: usize) -> Result<TxnRequest, DecodeError> {
     let mut around: Vec<(TxnRequest, Branch)> = Vec::new();
     let mut txn = TxnRequest::default();

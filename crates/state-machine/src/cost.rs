@@ -1,7 +1,7 @@
-//! What applying a command costs: how many keys it names, and whether it reads stored values.
+//! Cost of applying a command: the number of keys, and whether it reads stored values.
 //!
-//! An estimate from the command alone, which errs on the safe side. It affects no state: it only decides
-//! which thread applies a command (`raft-node`: `node/apply.rs`).
+//! A conservative estimate from the command itself. It does not affect state: it only decides which
+//! thread applies a command (`raft-node`: `node/apply.rs`).
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
@@ -12,13 +12,12 @@ use crate::auth::{Need, of_command as needs_of_command};
 use crate::command::{DecodedCommand, Kind};
 use crate::kv::{compare, range};
 
-/// The cost of a command that names single keys, and copies no stored value into a new record.
+/// Returns the cost of a command on single keys that copies no stored value into a new record.
 pub(crate) fn cost_of((kind, caller): &DecodedCommand) -> Option<Cost> {
-    // The caller needs permission for each key of the lease, of which there may be any number.
+    // Attaching requires permission for each key of the lease, and their number is unbounded.
     if caller.is_some() && attaches(kind) { None } else { of_kind(kind) }
 }
 
-/// Whether a command attaches keys to a lease.
 fn attaches(kind: &Kind) -> bool {
     let mut attaches = false;
     let walked = needs_of_command(kind, &mut |need| {
@@ -37,13 +36,13 @@ fn of_kind(kind: &Kind) -> Option<Cost> {
         Kind::LeaseRenew(renew) => Some(Cost { keys: renew.ids.len(), reads_values: false }),
         // A lease may have any number of keys.
         Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => None,
-        // Rare, and not only keys.
+        // Rare, and not limited to keys.
         Kind::Compact(_) | Kind::Alarm(_) | Kind::PublishMember(_) | Kind::Auth(_) => None,
         Kind::MemberChange(_) | Kind::SetDowngrade(_) | Kind::RaiseLevel(_) => None,
     }
 }
 
-/// One key, if there is no range.
+/// Returns the cost of a single key; `None` for a range.
 fn of_key(range_end: &[u8], reads_values: bool) -> Option<Cost> {
     range_end.is_empty().then_some(Cost { keys: 1, reads_values })
 }

@@ -1,8 +1,9 @@
 //! Results of commands, and the two kinds of failure of a request.
 //!
-//! * A *refusal* is an error of etcd's table. It is the same on every member.
-//! * A *broken* store is not: a block failed its checksum, or the disk failed. In apply the process must
-//!   stop, because this member would diverge from the others. A read alone may fail.
+//! * A *rejected* request fails with an error of etcd's table, the same on every member.
+//! * A *broken* store differs between members: a block failed its checksum, or the disk failed. In
+//!   apply the process must stop, because this member would diverge. A failed read affects only its
+//!   client.
 
 use api::etcdserverpb::{
     AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeResponse, LeaseGrantResponse,
@@ -10,19 +11,19 @@ use api::etcdserverpb::{
 };
 use mvcc::{Error, LogIndex};
 
-/// Why a request was not served.
+/// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The request is answered with this error.
+    /// The client receives this error.
     #[error("refused")]
     Refused(#[source] api::Error),
     /// The store cannot be read or written.
     #[error("store failed")]
     Broken(#[source] Error),
-    /// The meter of a read ended it. Apply reads without one.
+    /// The read was interrupted by its meter. Apply reads without one.
     #[error("interrupted")]
     Interrupted,
-    /// The blocks of a large range were released. Apply reads none.
+    /// The blocks of a large range were released. Does not occur in apply.
     #[error("released")]
     Released,
 }
@@ -45,16 +46,16 @@ impl From<Error> for Failure {
     }
 }
 
-/// Why a command of the log could not be applied. The process must stop: the log can neither be skipped nor
-/// retried. The bytes of a command never cause this; they are refused.
+/// Reason why a log entry could not be applied. The process must stop: the entry can neither be
+/// skipped nor retried. Malformed commands never cause this; they are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The store broke while a command was applied.
+    /// The store failed while a command was applied.
     #[error("apply a command of entry {index}")]
     Store {
         /// Index of the log entry.
         index: LogIndex,
-        /// What broke.
+        /// Cause of the failure.
         #[source]
         source: Error,
     },
@@ -63,31 +64,28 @@ pub enum ApplyError {
     Item {
         /// Name of the item.
         item: Vec<u8>,
-        /// What is wrong with it.
+        /// Description of the problem.
         reason: &'static str,
     },
-    /// The cluster uses commands that this version does not know.
+    /// The cluster uses commands that this version does not support.
     #[error("{0}")]
     Level(#[from] TooOld),
 }
 
-/// A version is too old for its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this version is too old for the cluster: it knows the commands of level {known}, the cluster uses those \
      of level {used}; a downgrade is not possible, start the version of the other members"
 )]
 pub struct TooOld {
-    /// The level that it knows.
     pub(crate) known: u32,
-    /// The level that the cluster has reached.
     pub(crate) used: u32,
 }
 
 /// Whether a client of this member waits for the outcome of a command.
 pub use base::Answer;
 
-/// The response to a command that was not refused.
+/// The response to an accepted command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Response {
     Put(PutResponse),
@@ -98,22 +96,21 @@ pub enum Response {
     PublishMember,
     LeaseGrant(LeaseGrantResponse),
     LeaseRevoke(LeaseRevokeResponse),
-    /// How many of the leases were revoked.
+    /// Number of revoked leases.
     LeaseExpire(usize),
     LeaseRenew,
     SetDowngrade,
     RaiseLevel,
-    /// A change of users or roles.
     Auth(Option<ResponseHeader>),
     Authenticate(AuthenticateResponse),
-    /// All members after a change of them, by id.
+    /// All members after a membership change, by id.
     Members(Vec<Member>),
 }
 
 /// The result of a command, equal on every member.
 pub type Outcome = Result<Response, api::Error>;
 
-/// A response header with the revision. The server adds the ids and the term.
+/// Creates a response header with the revision. The server adds the ids and the term.
 pub(crate) fn header(revision: i64) -> Option<ResponseHeader> {
     assert!(revision >= 1, "the empty store is at revision 1");
     Some(ResponseHeader { revision, ..ResponseHeader::default() })

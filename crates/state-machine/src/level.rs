@@ -1,15 +1,16 @@
-//! The level of commands: what every member of the cluster understands.
+//! Command level: the commands that every member of the cluster supports.
 //!
 //! ```text
 //!   hello of each member ─announced─▶ leader ─RaiseLevel─▶ log ─apply─▶ item of the store ─▶ proposals
 //! ```
 //!
-//! * A command of a level is proposed only when the cluster has reached that level. It never falls.
-//! * A version that knows less than the cluster's level neither opens its state nor applies the raise.
-//! * An older version announces nothing, and has level 0.
+//! * A command is proposed only when the cluster has reached its level. The level never decreases.
+//! * A version that supports less than the cluster's level neither opens its state nor applies the
+//!   raise.
+//! * An older version does not announce a level, and has level 0.
 //!
-//! A new field or kind of command: the next level, its row in [`needed`], and `OWN`. A new rule of apply:
-//! `if machine.level().get() >= CommandLevel::…`.
+//! A new field or kind of command requires the next level, a row in [`needed`], and an update of
+//! `OWN`; a new rule in apply requires `if machine.level().get() >= CommandLevel::…`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,25 +25,23 @@ use crate::failure::{ApplyError, TooOld};
 use crate::lineage;
 use crate::members;
 
-/// The item's value is the level as four bytes, big endian. It exists from level 1 on.
+/// Item of the level, as four bytes, big endian. It exists from level 1 on.
 const ITEM: &[u8] = b"command-level";
 
-/// What a version understands.
+/// Level of the commands that a version supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommandLevel(pub u32);
 
 impl CommandLevel {
-    /// Levels themselves.
     pub const LEVELS: CommandLevel = CommandLevel(1);
-    /// The alarm CORRUPT of few members stops no change: see `alarms`.
+    /// CORRUPT alarms of a minority do not block changes: see `alarms`.
     pub const CORRUPT_OF_FEW: CommandLevel = CommandLevel(1);
-    /// A raise gives the history an id.
+    /// A raise assigns the history an id.
     pub const HISTORIES: CommandLevel = CommandLevel(2);
-    /// What this version understands.
     pub const OWN: CommandLevel = CommandLevel::HISTORIES;
 }
 
-/// The level that the cluster must have reached before a member proposes this.
+/// Returns the cluster level that is required to propose a command.
 pub fn needed(kind: &Kind) -> CommandLevel {
     match kind {
         Kind::Put(_) | Kind::DeleteRange(_) | Kind::Txn(_) | Kind::Compact(_) | Kind::Alarm(_) => {
@@ -54,12 +53,12 @@ pub fn needed(kind: &Kind) -> CommandLevel {
         Kind::PublishMember(_) | Kind::MemberChange(_) | Kind::Auth(_) | Kind::SetDowngrade(_) => {
             CommandLevel(0)
         }
-        // What the members have announced decides: see `raise`.
+        // Depends on the levels announced by the members: see `raise`.
         Kind::RaiseLevel(_) => CommandLevel(0),
     }
 }
 
-/// The level that the cluster has reached, for any thread. Apply sets it.
+/// Level of the cluster, for any thread. Set by apply.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLevel(Arc<AtomicU32>);
 
@@ -77,14 +76,13 @@ impl ClusterLevel {
     }
 }
 
-/// Refuses a version that knows less than is used.
 pub fn check(known: CommandLevel, used: CommandLevel) -> Result<(), TooOld> {
     if known >= used { Ok(()) } else { Err(TooOld { known: known.0, used: used.0 }) }
 }
 
-/// The raise that a leader proposes, if every member has announced a higher level than the cluster's, or if
-/// the history needs an id. `announced`: of a member that answers at present, this one included.
-/// `history`: random, if the history has no id; else 0.
+/// Returns the raise that a leader should propose, if every member has announced a higher level
+/// than the cluster's, or if the history needs an id. `announced`: level of a reachable member,
+/// including this one. `history`: random if the history has no id, otherwise 0.
 pub fn raise(
     cluster: CommandLevel,
     members: &[Member],
@@ -98,27 +96,28 @@ pub fn raise(
     is_needed.then(|| raise_to(level, members, history))
 }
 
-/// The raise to a level, which may be the cluster's: for a member that missed it.
+/// Returns the raise to a level, which may be the cluster's current one, for a member that missed
+/// it.
 pub fn raise_to(level: CommandLevel, members: &[Member], history: u64) -> Kind {
     let members = members.iter().map(|member| member.id).collect();
     Kind::RaiseLevel(RaiseLevel { level: level.0, members, history })
 }
 
-/// The level in a store.
 pub fn of(store: &Store) -> Result<CommandLevel, ApplyError> {
     let Some(value) = store.item(ITEM) else { return Ok(CommandLevel(0)) };
     let broken = |_| ApplyError::Item { item: ITEM.to_vec(), reason: "not a level of commands" };
     Ok(CommandLevel(u32::from_be_bytes(value[..].try_into().map_err(broken)?)))
 }
 
-/// As `of`, if this version knows it.
+/// Reads the level from a store, if this version supports it.
 pub(crate) fn load(store: &Store, known: CommandLevel) -> Result<CommandLevel, ApplyError> {
     let level = of(store)?;
     check(known, level)?;
     Ok(level)
 }
 
-/// Records a raise, and returns the level after it. Refuses one that does not count all members.
+/// Records a raise, and returns the resulting level. Rejects a raise that does not list all
+/// members.
 pub(crate) fn apply(
     writer: &mut Writer,
     cluster: CommandLevel,
@@ -133,7 +132,8 @@ pub(crate) fn apply(
     if level < cluster {
         return Ok(Ok(cluster));
     }
-    // The same level is written again: one that missed it writes it here, and all must change the same.
+    // Write an unchanged level again: a member that missed it writes it here, and all members must
+    // write the same.
     if !base::mutant("raise-above-own-level") {
         check(known, level)?;
     }
@@ -144,16 +144,16 @@ pub(crate) fn apply(
     Ok(Ok(level))
 }
 
-/// The item's value is the target version as text. It exists while a downgrade is enabled.
+/// Item of the downgrade target version, as text. It exists while a downgrade is enabled.
 const DOWNGRADE: &[u8] = b"downgrade";
-/// Three numbers of 64 bits and two dots take 59 bytes.
+/// Maximum length of a version. Three numbers of 64 bits and two dots take 59 bytes.
 const VERSION_BYTES_MAX: usize = 64;
 
-/// The target version of the downgrade that an operator has enabled: bookkeeping that clients see, without an
-/// effect on the store. One item of the store, so it survives restarts and is equal on all members. Whether
-/// a downgrade may begin is decided before consensus, as in etcd; apply records it.
+/// Returns the target version of the enabled downgrade, such as `3.6.0`.
 ///
-/// The version that is enabled, such as `3.6.0`.
+/// The target is bookkeeping for clients without an effect on the store. It is an item of the
+/// store, so it survives restarts and is equal on all members. Whether a downgrade is allowed is
+/// decided before consensus, as in etcd; apply only records it.
 ///
 /// Errors: the item is not text.
 pub fn downgrade_target(store: &Store) -> Result<Option<String>, ApplyError> {
@@ -162,7 +162,8 @@ pub fn downgrade_target(store: &Store) -> Result<Option<String>, ApplyError> {
     store.item(DOWNGRADE).map(text).transpose()
 }
 
-/// Records a target version, or with an empty one the end of a downgrade. Refuses a version that is too long.
+/// Records a target version; an empty one disables the downgrade. Rejects a version that is too
+/// long.
 pub(crate) fn set_downgrade(writer: &mut Writer, request: &SetDowngrade) -> Result<(), Error> {
     let version = request.target_version.as_bytes();
     if version.len() > VERSION_BYTES_MAX {

@@ -1,14 +1,16 @@
 //! The replicated state machine: etcd's KV semantics on the store, alarms and members.
 //!
+//! ```text
 //!   commands in log order ──▶ EtcdMachine ──▶ mvcc::Writer        (one thread at a time)
-//!   requests of clients   ──▶ range, read_txn, RangeStream ──▶ mvcc::Store        (any thread)
+//!   client requests       ──▶ range, read_txn, RangeStream ──▶ mvcc::Store        (any thread)
+//! ```
 //!
-//! * Deterministic: the same commands in the same order give the same bytes on every member. There is no
-//!   clock, no random number, no thread and no file access; the linter checks this.
-//! * Total: any bytes are a command that is applied or refused, and the next one is applied. Only a broken
-//!   store stops a member.
-//! * Refusals are errors of etcd's table (`api::Error`), equal on every member. A broken store is a different
-//!   type, and stops the process during apply.
+//! * Deterministic: the same commands in the same order give the same bytes on every member. There
+//!   is no clock, no random number, no thread and no file access; the linter checks this.
+//! * Total: any bytes are a command that is applied or rejected, after which apply continues. Only
+//!   a broken store stops a member.
+//! * Rejections are errors of etcd's table (`api::Error`), equal on every member. A broken store is
+//!   a different type, and stops the process during apply.
 //! * Responses contain the revision. The server adds the ids and the term.
 
 pub mod command; // the contents of a log entry

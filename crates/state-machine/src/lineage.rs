@@ -1,14 +1,16 @@
-//! The identity of a history, and of those that it continues.
+//! Identity of a history, and of the histories that it continues.
 //!
 //! ```text
 //!   history a   … 50 51 52 53 … 101
 //!   history b              └─ 53 … 162        b,a@52
 //! ```
 //!
-//! * An import, a restore and a forced cluster begin a new history: the one before may have more.
-//! * Its id is random. The leader chooses it with the level of commands, so it is equal on all members, which
-//!   are restored one by one. Until then the new history is known by what it continues (`a@52`).
-//! * A store without an identity, as of older versions and of etcd, says nothing of its history.
+//! * An import, a restore and a forced new cluster start a new history, because the previous one
+//!   may have more revisions.
+//! * Its id is random. The leader chooses it with the command level, so it is equal on all members,
+//!   which are restored one by one. Until then the new history is identified by its predecessor
+//!   (`a@52`).
+//! * A store without an identity, written by an older version or by etcd, has an unknown history.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -18,21 +20,22 @@ use mvcc::{Store, Writer};
 
 use crate::failure::ApplyError;
 
-/// The item's value is the text of the lineage. It does not exist while nothing is known.
+/// Item of the lineage, as text. Absent while the history is unknown.
 const ITEM: &[u8] = b"history";
-/// The oldest are forgotten: a restored history whose archive was not moved on is refused then.
+/// Maximum number of predecessors; the oldest ones are dropped. A restored history is then rejected
+/// by an archive that was not moved on.
 const ENDED_MAX: usize = 32;
 
-/// Which revisions of which histories a store has. As text: `ID,ID@REVISION,…`, the newest first, ids in
-/// hexadecimal. An id that is not chosen yet is left out.
+/// Histories and revisions that a store contains. As text: `ID,ID@REVISION,…`, latest first, ids in
+/// hexadecimal. An id that is not chosen yet is omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lineage {
-    /// The history that is written now; 0: not chosen yet, or not known.
+    /// Id of the current history; 0: not chosen yet, or unknown.
     pub id: u64,
     ended: Vec<EndedHistory>,
 }
 
-/// A history that is continued by another one after this revision.
+/// A history that was continued by another after this revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EndedHistory {
     id: u64,
@@ -40,21 +43,19 @@ struct EndedHistory {
 }
 
 impl Lineage {
-    /// Metadata of the answer to Maintenance.Status that has the text.
+    /// Metadata key of the text in Maintenance.Status responses.
     pub const METADATA: &str = "kv-history";
 
-    /// The lineage in a store.
     pub fn of(store: &Store) -> Result<Lineage, ApplyError> {
         store.item(ITEM).map_or_else(|| Ok(Lineage::default()), |value| read(&value))
     }
 
-    /// The lineage among the items of a store.
     pub fn of_items(items: &[(Bytes, Bytes)]) -> Result<Lineage, ApplyError> {
         let item = items.iter().find(|(item, _)| item == ITEM);
         item.map_or_else(|| Ok(Lineage::default()), |(_, value)| read(value))
     }
 
-    /// The item of a store that is made outside apply; None if nothing is known.
+    /// Returns the item for a store created outside apply; None if the history is unknown.
     pub fn item(&self) -> Option<(&'static [u8], Vec<u8>)> {
         self.is_known().then(|| (ITEM, self.to_string().into_bytes()))
     }
@@ -67,7 +68,7 @@ impl Lineage {
         self.id != 0 || !self.ended.is_empty()
     }
 
-    /// That of a history which continues this one after a revision.
+    /// Returns the lineage of a history that continues this one after a revision.
     pub fn ended_at(&self, revision: i64) -> Lineage {
         let newest = (self.id != 0).then_some(EndedHistory { id: self.id, revision });
         let clipped =
@@ -76,12 +77,13 @@ impl Lineage {
         Lineage { id: 0, ended }
     }
 
-    /// That of a copy which goes on with what `found` has after a revision.
+    /// Returns the lineage of a copy that continues with the contents of `found` after a revision.
     pub fn followed_by(&self, found: &Lineage, revision: i64) -> Lineage {
         if found.is_known() { found.clone() } else { self.ended_at(revision) }
     }
 
-    /// Whether a history has all revisions up to `last` of `other`, as far as both are known.
+    /// Reports whether a history has all revisions up to `last` of `other`, as far as both are
+    /// known.
     pub fn continues(&self, other: &Lineage, last: i64) -> bool {
         let (wanted, last) = match other.ended.first() {
             _ if other.id != 0 => (other.id, last),
@@ -103,7 +105,7 @@ impl Display for Lineage {
     }
 }
 
-/// The text is no lineage.
+/// The text is not a valid lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it names no history")]
 pub struct LineageError;
@@ -131,7 +133,8 @@ fn read(value: &[u8]) -> Result<Lineage, ApplyError> {
     text.parse().map_err(|LineageError| broken("no identity of a history"))
 }
 
-/// Gives a history without an id this one; 0 is none. The same is written again: see [`crate::level`].
+/// Assigns the id to a history without one; 0 means none. An unchanged id is written again: see
+/// [`crate::level`].
 pub(crate) fn name(writer: &mut Writer, id: u64) -> Result<(), ApplyError> {
     let lineage = Lineage::of(writer.store())?;
     if id != 0 && (lineage.id == 0 || lineage.id == id) {
@@ -140,7 +143,7 @@ pub(crate) fn name(writer: &mut Writer, id: u64) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The cluster goes on without members that may have more.
+/// Ends the history of a cluster that continues without members that may have more revisions.
 pub(crate) fn end(writer: &mut Writer) -> Result<(), ApplyError> {
     let lineage = Lineage::of(writer.store())?;
     if lineage.is_known() && !base::mutant("forced-history-goes-on") {
@@ -179,7 +182,7 @@ mod tests {
             ("a", ",a@101", 101, true),
             ("b,a@101", ",a@101", 101, true),
             ("b,a@52", ",a@101", 101, false),
-            // An archive that began before the id was chosen.
+            // An archive started before the id was chosen.
             ("b,a@52", ",a@52", 60, true),
             ("c,a@40", ",a@52", 60, false),
         ] {

@@ -1,15 +1,17 @@
-//! Applies commands: one command in, the store changed, one outcome out.
+//! Applies commands to the store.
 //!
+//! ```text
 //!   bytes ──decode──▶ command ──alarms──▶ checks on the state before ──▶ changes ──▶ outcome
 //!             │                  │                 │
-//!             └──────────────────┴────── refused: nothing changed, the outcome is the error
+//!             └──────────────────┴────── rejected: no change, the outcome is the error
+//! ```
 //!
-//! * Deterministic: the same commands in the same order give the same bytes on every member. Whether a client
-//!   waits for the outcome may save work, but affects no state.
-//! * A refusal is an outcome. After a fatal error the process must stop.
-//! * Bytes that are not a command are refused. Stopping would stop every member at every start.
-//! * A command that may need a revision is refused when the last one is taken. So is an auth change after the
-//!   last auth revision.
+//! * Deterministic: the same commands in the same order give the same bytes on every member.
+//!   Whether a client waits for the outcome may save work, but does not affect state.
+//! * A rejection is an outcome. After a fatal error the process must stop.
+//! * Bytes that are not a command are rejected. Stopping would stop every member at every start.
+//! * A command that may need a revision is rejected when revisions are exhausted, and so is an auth
+//!   change when auth revisions are.
 
 use api::etcdserverpb::{
     AlarmResponse, AuthenticateResponse, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
@@ -31,19 +33,18 @@ use crate::level::{self, ClusterLevel, CommandLevel};
 use crate::member_change;
 use crate::members::{self, Genesis};
 
-/// The replicated state: keys, alarms, members. Only apply writes it. Readers use a handle of the store.
+/// The replicated state: keys, alarms, members. Only apply writes it. Readers use a handle of the
+/// store.
 pub struct EtcdMachine {
     writer: Writer,
     alarms: Alarms,
     auth: AuthStore,
     leases: Leases,
-    /// The last entry that was ended.
     applied: LogPosition,
     undecodable: u64,
     level: ClusterLevel,
-    /// What this version understands.
     known: CommandLevel,
-    /// Commands that [`EtcdMachine::cost`] has decoded for apply: those of one entry at most.
+    /// Commands that [`EtcdMachine::cost`] has decoded for apply, at most those of a single entry.
     decoded: Vec<(Bytes, DecodedCommand)>,
 }
 
@@ -53,7 +54,7 @@ impl EtcdMachine {
         EtcdMachine::of_level(writer, genesis, CommandLevel::OWN)
     }
 
-    /// As `new`, of a version that understands the commands up to a level.
+    /// Continues from the state in the store, as a version with this command level.
     pub fn of_level(mut writer: Writer, genesis: &Genesis, known: CommandLevel) -> Result<Self, ApplyError> {
         members::initialize(&mut writer, genesis);
         let store = writer.store();
@@ -66,8 +67,8 @@ impl EtcdMachine {
         Ok(EtcdMachine { writer, alarms, auth, leases, applied, undecodable, level, known, decoded })
     }
 
-    /// Continues from a store that was installed: reads its alarms, leases and position. The apply loop calls
-    /// it before the next entry.
+    /// Continues from a store that was installed: reads its alarms, leases and position. The apply
+    /// loop calls it before the next entry.
     ///
     /// Errors: an alarm, a lease or a member of the new store cannot be read.
     pub fn installed(&mut self) -> Result<(), ApplyError> {
@@ -85,42 +86,39 @@ impl EtcdMachine {
         Ok(())
     }
 
-    /// The last entry whose effects are in the store.
+    /// Returns the last entry that is completely applied to the store.
     pub fn applied(&self) -> LogPosition {
         self.applied
     }
 
-    /// The reader's handle of the store.
     pub fn store(&self) -> &Store {
         self.writer.store()
     }
 
-    /// The newest lease clock that was recorded. Costs nothing: the apply loop compares it after each entry.
+    /// Returns the last recorded lease clock. Cheap: the apply loop compares it after each entry.
     pub fn lease_clock(&self) -> i64 {
         self.leases.clock()
     }
 
-    /// The leases, for any thread.
     pub fn leases(&self) -> &LeaseTable {
         self.leases.table()
     }
 
-    /// Whether an active alarm CORRUPT names `member`. Costs nothing while there is none.
+    /// Reports whether `member` has an active CORRUPT alarm. Cheap if there is no such alarm.
     pub fn is_corrupt(&self, member: u64) -> bool {
         self.alarms.is_corrupt(member)
     }
 
-    /// The level of commands that the cluster has reached, for any thread.
     pub fn level(&self) -> &ClusterLevel {
         &self.level
     }
 
-    /// Users, roles and tokens, for any thread.
     pub fn auth(&self) -> &AuthTable {
         self.auth.table()
     }
 
-    /// Applies one command of the entry at `at`. The outcome is `Some` if and only if `answer` is `Wanted`.
+    /// Applies a command of the entry at `at`. The outcome is `Some` if and only if `answer` is
+    /// `Wanted`.
     pub fn apply(
         &mut self,
         at: LogPosition,
@@ -136,8 +134,8 @@ impl EtcdMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
-    /// Applies the command of an entry that changes the members; it is alone there. As
-    /// [`EtcdMachine::apply`] in all else. A command of another kind is refused.
+    /// Applies a membership change, the only command of its entry. Otherwise like
+    /// [`EtcdMachine::apply`]. A command of another kind is rejected.
     pub fn apply_change(
         &mut self,
         at: LogPosition,
@@ -155,8 +153,8 @@ impl EtcdMachine {
         Ok((answer == Answer::Wanted).then_some(outcome))
     }
 
-    /// What applying `command` costs at most; None if that is not bounded, or if it cannot be decoded. A
-    /// command that is applied next, in this entry, is not decoded again.
+    /// Returns an upper bound for the cost of applying `command`; None if unbounded, or if it
+    /// cannot be decoded. A command that is applied next, in this entry, is not decoded again.
     pub fn cost(&mut self, command: &Bytes) -> Option<Cost> {
         if let Some((_, decoded)) = self.decoded.iter().find(|(known, _)| known == command) {
             return cost_of(decoded);
@@ -167,12 +165,13 @@ impl EtcdMachine {
         Some(cost)
     }
 
-    /// Number of commands since the start that could not be decoded.
+    /// Returns the number of undecodable commands since the start.
     pub fn undecodable(&self) -> u64 {
         self.undecodable
     }
 
-    /// The command, unless it cannot be decoded, an alarm refuses it, or its caller may not execute it.
+    /// Returns the command, or an error if it cannot be decoded, is blocked by an alarm, or lacks
+    /// permission.
     fn decode_and_check(&mut self, command: &Bytes) -> Result<Kind, api::Error> {
         let known = self.decoded.iter().position(|(known, _)| known == command);
         let (kind, caller) = match known {
@@ -188,7 +187,7 @@ impl EtcdMachine {
         Ok(kind)
     }
 
-    /// Refuses what may need a revision if there is none left.
+    /// Rejects commands that may need a revision if there is none left.
     fn check_revision(&self, kind: &Kind) -> Result<(), api::Error> {
         let may_need = match kind {
             Kind::Put(_) | Kind::DeleteRange(_) | Kind::LeaseRevoke(_) | Kind::LeaseExpire(_) => true,
@@ -205,7 +204,8 @@ impl EtcdMachine {
         REVISION_MAX.saturating_sub(self.writer.store().revision()).try_into().unwrap_or(0)
     }
 
-    /// Ends the entry at `at`, with or without commands. Returns how urgent the next checkpoint is.
+    /// Finishes the entry at `at`, with or without commands. Returns the urgency of the next
+    /// checkpoint.
     pub fn end_entry(&mut self, at: LogPosition) -> Result<Pressure, ApplyError> {
         assert!(at.index > self.applied.index, "entry {} was ended already", at.index);
         let pressure =
@@ -232,7 +232,8 @@ impl EtcdMachine {
                 Ok(()) => Ok(Response::PublishMember),
                 Err(refusal) => Err(refusal.into()),
             },
-            // Only the entry of a change says that the change before it is applied.
+            // Only valid in an entry for membership changes, which guarantees that the previous
+            // change is applied.
             Kind::MemberChange(_) => Err(api::Error::NotCapable.into()),
             Kind::LeaseGrant(request) => self.lease_grant(at.index, &request).map(Response::LeaseGrant),
             Kind::LeaseRevoke(request) => self.lease_revoke(request.id).map(Response::LeaseRevoke),
@@ -313,7 +314,7 @@ impl EtcdMachine {
         Ok(LeaseRevokeResponse { header: self.header() })
     }
 
-    /// Revokes those of the leases whose time is over, each at a separate revision, as many as there are.
+    /// Revokes the leases that have expired, each at a separate revision, and returns their number.
     fn lease_expire(&mut self, term: Term, request: &LeaseExpire) -> Result<usize, Failure> {
         let mut ids = self.leases.expired(term, request)?;
         ids.truncate(usize::try_from(self.revisions_left()).unwrap_or(usize::MAX));
@@ -342,8 +343,8 @@ impl EtcdMachine {
     }
 }
 
-/// The error for an undecodable command. This version proposes none, but a member of another version may, and
-/// so may a foreign sender at the peer port.
+/// Returns the error for an undecodable command. This version proposes none, but a member of
+/// another version may, and so may a foreign sender at the peer port.
 fn refusal(error: &DecodeError) -> api::Error {
     match error {
         DecodeError::TooDeep | DecodeError::TooMany => api::Error::TooManyOps,

@@ -1,14 +1,14 @@
-//! Changes of the members: added, removed, promoted, given other peer URLs, all but one removed.
+//! Membership changes: add, remove, promote, update peer URLs, or remove all but one member.
 //!
-//! * Applied only from an entry of the kind for changes ([`crate::EtcdMachine::apply_change`]), so that each
-//!   change is judged by a list that holds all changes before it.
-//! * A refusal is etcd's, judged by the list alone: an outcome equal on every member.
-//! * The id of a removed member is kept for ever: it does not come back.
-//! * The last voter stays.
+//! * Applied only from an entry for membership changes ([`crate::EtcdMachine::apply_change`]), so
+//!   each change is validated against a membership that includes all previous changes.
+//! * Errors are etcd's and depend only on the membership, so they are equal on every member.
+//! * The ids of removed members are stored permanently and cannot be reused.
+//! * The last voter cannot be removed.
 //!
-//! Whether enough members run to make a change wise is judged by the proposer, and by the leader when the
-//! turn of the change comes ([`has_enough_started`]). Apply does not judge it: members of older versions
-//! would not.
+//! Whether enough members are running is checked by the proposer, and by the leader when it
+//! processes the change ([`has_enough_started`]). Apply must not check it, because members of older
+//! versions would not.
 
 use api::Error;
 use api::command::{Command, MemberAdd, MemberChange, command::Kind, member_change::Change};
@@ -20,15 +20,15 @@ use crate::failure::ApplyError;
 use crate::lineage;
 use crate::members;
 
-/// Items of removed members: this prefix and the id as eight bytes, big endian; an empty value.
+/// Item prefix of removed members, followed by the id as eight bytes, big endian. The value is
+/// empty.
 const REMOVED_PREFIX: &[u8] = b"member-removed/";
 
-/// Whether the member was removed.
 pub fn is_removed(store: &Store, id: u64) -> bool {
     store.item(&removed_item(id)).is_some()
 }
 
-/// The member that a command removes, if it is such a command. Apply may refuse it.
+/// Returns the member that a command removes, if it is such a command. Apply may reject it.
 pub fn removed_by(command: &[u8]) -> Option<u64> {
     match Command::decode(command).ok()?.kind? {
         Kind::MemberChange(MemberChange { change: Some(Change::Remove(id)), .. }) => Some(id),
@@ -36,7 +36,8 @@ pub fn removed_by(command: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether a change leaves these voters as they are, applied or refused. False of what is no change.
+/// Reports whether a change preserves this set of voters, applied or rejected. False for other
+/// commands.
 pub fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
     let Ok(Command { kind: Some(Kind::MemberChange(MemberChange { change: Some(change), .. })), .. }) =
         Command::decode(command)
@@ -52,8 +53,9 @@ pub fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
     }
 }
 
-/// Whether enough of `members` have started to make a change, if its command asks for that: etcd's rules for
-/// `--strict-reconfig-check`. A member has started once it has published its name. True of what is no change.
+/// Reports whether enough of `members` have started to make a change, if its command requires that:
+/// etcd's rules for `--strict-reconfig-check`. A member has started once it has published its name.
+/// True for other commands.
 pub fn has_enough_started(command: &[u8], members: &[Member]) -> bool {
     let Ok(Command { kind: Some(Kind::MemberChange(MemberChange { change, is_strict: true })), .. }) =
         Command::decode(command)
@@ -69,7 +71,7 @@ pub fn has_enough_started(command: &[u8], members: &[Member]) -> bool {
         Some(Change::Add(add)) => {
             add.is_learner || (count == 1 && all_started == 1) || all_started >= quorum(count + 1)
         }
-        // The promoted member counts, and counts as started.
+        // The promoted member counts, as started.
         Some(Change::Promote(_)) => all_started + 1 >= quorum(count + 1),
         Some(Change::Remove(id)) => {
             let is_voter = voters().any(|voter| voter.id == id);
@@ -87,7 +89,6 @@ fn removed_item(id: u64) -> Vec<u8> {
     [REMOVED_PREFIX, &id.to_be_bytes()].concat()
 }
 
-/// Applies a change and returns all members after it.
 pub(crate) fn apply(
     writer: &mut Writer,
     request: MemberChange,
@@ -112,12 +113,10 @@ fn remove(writer: &mut Writer, id: u64) {
     writer.set_item(&removed_item(id), Some(b""));
 }
 
-/// What an accepted change does.
 enum ChangeEffect {
-    /// Add this member, or replace the one of this id.
+    /// Add this member, or replace the one with this id.
     Keep(Member),
     Remove(u64),
-    /// Remove all but this one.
     Retain(Member),
 }
 

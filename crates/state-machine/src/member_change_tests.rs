@@ -1,4 +1,4 @@
-//! Changes of the members, accepted and refused.
+//! Membership changes, accepted and rejected.
 
 use api::Error;
 use api::command::{MemberAdd, MemberChange, MemberUpdate, member_change::Change};
@@ -19,8 +19,8 @@ fn machine() -> EtcdMachine {
     EtcdMachine::new(writer, &genesis).unwrap()
 }
 
-/// `+3` adds a voter, `~3` a learner (two are allowed), `-3` removes, `^3` promotes, `3=1` gives 3 the URL of
-/// 1, `!3` removes all but 3.
+/// `+3` adds a voter, `~3` a learner (two are allowed), `-3` removes, `^3` promotes, `3=1` gives 3
+/// the URL of 1, `!3` removes all but 3.
 fn change(word: &str) -> Bytes {
     let url = |id: &str| vec![format!("http://m{id}:2380")];
     let number = |id: &str| id.parse::<u64>().unwrap();
@@ -42,7 +42,8 @@ fn change(word: &str) -> Bytes {
     command::encode(Kind::MemberChange(MemberChange { change: Some(change), is_strict: false }))
 }
 
-/// Applies the words, each in a separate entry; the answer to the last one: ids of voters and learners.
+/// Applies the changes, each in a separate entry. Returns the last result: ids of voters and
+/// learners.
 fn play(machine: &mut EtcdMachine, words: &str) -> Result<String, Error> {
     let mut answer = Ok(String::new());
     for word in words.split(' ') {
@@ -134,8 +135,8 @@ fn a_change_is_refused_in_an_entry_of_commands_and_a_command_in_that_of_a_change
     assert_eq!(members(machine.store()).unwrap().len(), 2);
 }
 
-/// `1 2? ~3`: 1 has started, 2 has not, 3 is a learner. What etcd's strict check says of each change of the
-/// list.
+/// `1 2? ~3`: 1 has started, 2 has not, 3 is a learner. Expected result of etcd's strict check for
+/// each membership change.
 #[test]
 fn a_change_for_which_too_few_members_have_started_is_found() {
     let member = |word: &str| Member {

@@ -1,9 +1,10 @@
-//! The members of the cluster, and what they have published.
+//! The members of the cluster, with their names and URLs.
 //!
-//! * The first members are written before the first entry is applied.
-//! * A member publishes its name and client URLs when it runs. Until then both are empty ("unstarted" to
-//!   clients).
-//! * Each member is one item of the store, so the list survives restarts and is equal on all members.
+//! * The initial members are written before the first entry is applied.
+//! * A running member publishes its name and client URLs. Before that both are empty ("unstarted"
+//!   to clients).
+//! * Each member is an item of the store, so the membership survives restarts and is equal on all
+//!   members.
 
 use std::collections::BTreeMap;
 
@@ -16,34 +17,34 @@ use prost::Message;
 
 use crate::failure::ApplyError;
 
-/// Items of members: this prefix and the id as eight bytes, big endian; the value is a protobuf `Member`.
+/// Item prefix of members, followed by the id as eight bytes, big endian. The value is a protobuf
+/// `Member`.
 const PREFIX: &[u8] = b"member/";
 
-/// The members of a new cluster. Must be equal on all members.
+/// Initial members of a new cluster. Must be equal on all members.
 #[derive(Clone, Debug, Default)]
 pub struct Genesis {
     /// Ids and peer URLs; a name and client URLs are published later.
     pub members: Vec<Member>,
 }
 
-/// All members, by id.
+/// Returns all members, by id.
 pub fn list(store: &Store) -> Result<Vec<Member>, ApplyError> {
     store.items(PREFIX).into_iter().map(|(item, value)| decode(&item, &value)).collect()
 }
 
-/// The members among the items of a store. Items of others are skipped.
 pub fn list_in(items: &[(Bytes, Bytes)]) -> Result<Vec<Member>, ApplyError> {
     let members = items.iter().filter(|(item, _)| item.starts_with(PREFIX));
     members.map(|(item, value)| decode(item, value)).collect()
 }
 
-/// The items of the first members, ascending, for a store that is made outside apply. They come after those
-/// of leases.
+/// Returns the items of the initial members, ascending, for a store created outside apply. They
+/// sort after the items of leases.
 pub fn items(genesis: &Genesis) -> BTreeMap<Vec<u8>, Vec<u8>> {
     genesis.members.iter().map(|member| (item(member.id), member.encode_to_vec())).collect()
 }
 
-/// Writes the first members into a store that has none.
+/// Writes the initial members into a store that has none.
 pub(crate) fn initialize(writer: &mut Writer, genesis: &Genesis) {
     if !writer.store().items(PREFIX).is_empty() {
         return;
@@ -53,8 +54,8 @@ pub(crate) fn initialize(writer: &mut Writer, genesis: &Genesis) {
     }
 }
 
-/// Stores what a member publishes. Ignores a member that is not in the cluster. Refuses what is too large for
-/// an item.
+/// Stores the name and URLs that a member publishes. Ignores unknown members. Rejects data that is
+/// too large for an item.
 pub(crate) fn publish(writer: &mut Writer, request: PublishMember) -> Result<Result<(), Error>, ApplyError> {
     let item = item(request.member_id);
     let Some(value) = writer.store().item(&item) else {

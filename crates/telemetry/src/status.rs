@@ -1,4 +1,4 @@
-//! The fields of the document. Written by a member, read by `kv-server top`.
+//! The fields of the status document. Written by a member, read by `kv-server top`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +12,16 @@ pub struct Document {
     pub uptime_ms: u64,
     /// Milliseconds since the epoch, by the clock of the member.
     pub now_ms: u64,
-    /// How far that clock is from the one of the member that asked, at the least; negative if it is slow.
-    /// None where this is not known.
+    /// Minimum difference of that clock to the clock of the requesting member; negative if it is slow. None
+    /// if unknown.
     pub clock_off_ms: Option<i64>,
     pub version: String,
     pub etcd_version: String,
     pub name: String,
-    /// Ids are in hexadecimal.
+    /// Hexadecimal, like all ids.
     pub id: String,
     pub cluster: String,
-    /// Empty while none is known.
+    /// Empty while unknown.
     pub leader: String,
     /// leader, follower, candidate or learner.
     pub role: String,
@@ -36,26 +36,26 @@ pub struct Document {
     pub queues: Queues,
     /// None without `--metrics-top`.
     pub top: Option<Rows>,
-    /// Changes of the leader that this member saw in the last hour.
+    /// Leader changes that this member saw in the last hour.
     pub elections_hour: u64,
     /// The slowest sync of the log in the last minute.
     pub sync_slowest_us: u64,
     /// Spans of 5 s of that minute with a sync that was too slow.
     pub syncs_slow: u64,
-    /// When the quota is full, if the store grows as in the last hours.
+    /// Time until the quota is reached at the growth of the last hours.
     pub quota_full_s: Option<u64>,
     pub certificates: Vec<CertificateEnd>,
-    /// The last ones, the newest first.
+    /// The most recent slow calls, latest first.
     pub slow_calls: Vec<SlowCall>,
     pub health: Health,
 }
 
-/// What is right or wrong, as one member sees it.
+/// The health of the cluster, as seen by one member.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
     pub severity: Severity,
-    /// One sentence, with the gravest reason.
+    /// One sentence with the most severe reason.
     pub text: String,
     pub findings: Vec<Finding>,
 }
@@ -95,13 +95,13 @@ pub struct MemberStatus {
     pub is_self: bool,
     pub is_leader: bool,
     pub is_learner: bool,
-    /// How long the link to it has been up. None of itself, and while it does not answer.
+    /// Age of the link to it. None for the member itself, and while it is unreachable.
     pub linked_s: Option<u64>,
-    /// How long this member has had no link to it.
+    /// Time since this member lost its link to it.
     pub down_s: Option<u64>,
-    /// Of the last probe of the link.
+    /// Result of the last probe of the link.
     pub round_trip_us: Option<u64>,
-    /// Entries of the leader's log that it has not acknowledged. Of others, only the leader knows.
+    /// Entries of the leader's log that it has not acknowledged. Known for all members only by the leader.
     pub lag: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ pub struct RaftStatus {
     pub proposals_pending: u64,
 }
 
-/// All since the start.
+/// Counters since the start.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -127,11 +127,11 @@ pub struct Counters {
     pub sent_bytes: u64,
     pub log_bytes: u64,
     pub store_bytes: u64,
-    /// Log and store bytes over these are the write amplification.
+    /// Bytes of commands. Log and store bytes divided by these are the write amplification.
     pub command_bytes: u64,
     pub events: u64,
     pub leader_changes: u64,
-    /// By this member, while it led.
+    /// Leases expired by this member while it was the leader.
     pub leases_expired: u64,
     pub snapshots_sent: u64,
     pub snapshots_received: u64,
@@ -141,7 +141,7 @@ pub struct Counters {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Space {
-    /// 0 if there is none.
+    /// 0 if there is no quota.
     pub quota_bytes: u64,
     pub store_bytes: u64,
     pub in_use_bytes: u64,
@@ -149,7 +149,7 @@ pub struct Space {
     pub keys: u64,
     pub revision: u64,
     pub compact_revision: u64,
-    /// Since the last compaction was finished. None if there was none since the start.
+    /// Time since the last compaction finished. None if there was none since the start.
     pub compacted_s: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ pub struct Alarm {
 pub struct WatchStatus {
     pub streams: u64,
     pub watchers: u64,
-    /// Those that read history.
+    /// Watchers that read history.
     pub lagging: u64,
 }
 

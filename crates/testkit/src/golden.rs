@@ -1,19 +1,21 @@
-//! Golden scripts: files of commands, each block followed by the output that it gave.
+//! Golden scripts: files with blocks of commands, each followed by the expected output.
 //!
-//!   # a comment
-//!   a command
-//!   another command
-//!   ---
-//!   the output of both
+//! ```text
+//! # a comment
+//! a command
+//! another command
+//! ---
+//! the output of both
+//! ```
 //!
-//! A blank line ends the output. `UPDATE_SCRIPTS=1` in the environment rewrites the files with the present
-//! output. A new script is a file with commands and a line `---` after each block.
-//! A command that panics fails the script: the panic is printed, with its file and line.
+//! The output extends to the next blank line. Set `UPDATE_SCRIPTS=1` to rewrite the files with the
+//! current output. To create a script, write the commands with a line `---` after each block. A
+//! command that panics fails the script; the panic is printed with the path and line.
 
 use std::fs;
 use std::path::Path;
 
-/// Names the place in a script when the command there panics.
+/// Prints the position in a script if its command panics.
 struct ScriptPlace<'a> {
     path: &'a Path,
     line: usize,
@@ -27,7 +29,7 @@ impl Drop for ScriptPlace<'_> {
     }
 }
 
-/// Runs every script in `dir`. `new` makes the function that executes the commands of one script.
+/// Runs every script in `dir`. `new` creates the function that executes the commands of a script.
 pub fn run_all<R: FnMut(&str) -> String>(dir: &Path, new: impl Fn() -> R) {
     let is_update = std::env::var_os("UPDATE_SCRIPTS").is_some();
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -53,7 +55,6 @@ pub fn run_all<R: FnMut(&str) -> String>(dir: &Path, new: impl Fn() -> R) {
     assert!(failures.is_empty(), "UPDATE_SCRIPTS=1 accepts the present output\n{}", failures.join("\n"));
 }
 
-/// The script with the output that its commands give now.
 fn executed(path: &Path, script: &str, mut run: impl FnMut(&str) -> String) -> String {
     let mut place = ScriptPlace { path, line: 0 };
     let (mut result, mut output) = (String::new(), String::new());

@@ -1,6 +1,7 @@
-//! What tests share.
+//! Helpers shared by tests.
 //!
-//! For tests and torture: nothing that ships uses it. It knows no API, no flag and no other crate of ours.
+//! For tests and torture only; production code does not depend on it. Must not depend on other
+//! crates of the project, its API or its flags.
 
 pub mod golden; // scripts of commands and their output
 pub mod ports; // for servers, taken by no other test

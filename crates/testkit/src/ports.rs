@@ -1,14 +1,17 @@
-//! Ports for servers under test.
+//! Allocates ports for servers under test.
 //!
-//! A port that the kernel hands out for port 0 may be taken again as soon as it is released: by another test,
-//! or as the source port of an outgoing connection. So ports are chosen here, in four steps:
+//! A port that the kernel assigns for port 0 may be reused as soon as it is released, by another
+//! test or as the source port of an outgoing connection. Ports are therefore allocated here, in
+//! four steps:
 //!
-//! 1. They are outside `ip_local_port_range`, where the kernel chooses for outgoing connections and port 0.
-//! 2. A counter gives each port out once per process. Processes begin at different places.
-//! 3. An exclusive `flock` on a file per port keeps other test processes away until this process ends. The
-//!    kernel releases it, however the process ends.
-//! 4. The port is dialled once, so that one on which a program without locks listens is skipped. It is not
-//!    bound: a program that another thread starts meanwhile would hold the socket until it has begun.
+//! 1. They are outside `ip_local_port_range`, from which the kernel chooses ports for outgoing
+//!    connections and port 0.
+//! 2. A counter allocates each port once per process. Processes start at different offsets.
+//! 3. An exclusive `flock` on a file per port excludes other test processes until this process
+//!    exits. The kernel releases it even after a crash.
+//! 4. A connection attempt detects programs that listen without locks. The port is not bound: a
+//!    child process that another thread spawns concurrently would inherit the socket until it calls
+//!    exec.
 
 use std::fs::{DirBuilder, File};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,28 +22,28 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Above the ports of well-known services, below those that the scripts of this project use.
+/// Above well-known ports, and below the ports that the project's scripts use.
 const RANGE: Range<u16> = 10_000..20_000;
-/// The distance of the first ports of two processes whose ids are neighbours: more than most processes use,
-/// and coprime with the size of the range.
+/// Distance between the first ports of two processes with consecutive PIDs: more than most
+/// processes use, and coprime with the size of the range.
 const STRIDE: u32 = 211;
 
-/// What this process holds. The files stay open until it ends.
+/// Locks of this process. The files stay open until it exits.
 struct PortLeases {
     /// Offset into the range of the next port to try.
     next: u32,
-    /// Ports that were tried.
+    /// Number of ports tried.
     tried: u32,
     files: Vec<File>,
 }
 
 static LEASES: Mutex<Option<PortLeases>> = Mutex::new(None);
 
-/// A port that no other test process and no outgoing connection takes while this process runs.
+/// Returns a port that no other test process or outgoing connection uses while this process runs.
 ///
 /// # Panics
 ///
-/// If the temporary directory cannot be written, or every port of the range is in use.
+/// If the temporary directory is not writable, or every port of the range is in use.
 pub fn port() -> u16 {
     let mut leases = LEASES.lock().unwrap_or_else(PoisonError::into_inner);
     let leases = leases.get_or_insert_with(|| PortLeases {
@@ -65,19 +68,20 @@ pub fn port() -> u16 {
     }
 }
 
-/// So many ports, each as in [`port`].
+/// Returns `count` ports; see [`port`].
 pub fn ports(count: usize) -> Vec<u16> {
     (0..count).map(|_| port()).collect()
 }
 
-/// The locked file of a port, unless the port is taken.
+/// Locks a port. Returns `None` if it is in use.
 fn lease(port: u16) -> Option<File> {
     lock(port).filter(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err())
 }
 
-/// The lock file of a port, unless another process holds it. It is never removed: its lock is what counts.
+/// Locks the file of a port. Returns `None` if another process holds the lock. The file is never
+/// removed; only the lock counts.
 fn lock(port: u16) -> Option<File> {
-    // One directory per user, since another user's files cannot be opened.
+    // One directory per user, since other users' files cannot be opened.
     let uid = rustix::process::getuid().as_raw();
     let directory = std::env::temp_dir().join(format!("kv-server-test-ports-{uid}"));
     let path: PathBuf = directory.join(port.to_string());
@@ -87,8 +91,8 @@ fn lock(port: u16) -> Option<File> {
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok().map(|()| file)
 }
 
-/// Where the kernel chooses ports by itself. A machine whose range covers all of [`RANGE`] has no better
-/// ports than others, so none is left out there.
+/// Returns the kernel's range of ephemeral ports, or an empty one if it covers all of [`RANGE`],
+/// because skipping it would leave no port.
 fn ephemeral_ports() -> Range<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
@@ -121,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_port_that_is_held_is_given_to_no_other_process() {
-        // A second open file description conflicts with the first as one of another process does.
+        // A second open file description conflicts with the first, like one of another process.
         assert!(lease(port()).is_none());
     }
 

@@ -1,7 +1,8 @@
-//! A process and every line that it wrote to standard error.
+//! A child process and the lines that it writes to standard error.
 //!
-//! * It is ended by its own handle, never by name, and does not outlive its value.
-//! * A test that fails shows the last lines. Nothing here panics while a lock is held or in `drop`.
+//! * It is killed by its handle, never by name, and does not outlive its [`Process`].
+//! * A failing test prints the last lines. This module does not panic while holding a lock or in
+//!   `drop`.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,19 +11,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// Far above what a start or an election takes, also on a busy machine.
+/// Timeout, far above the duration of a start or an election, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// Lines that a failed test shows.
 const LINES_SHOWN: usize = 12;
 
 pub struct Process {
     child: Child,
-    /// Whether it was waited for: its number may be another process's since.
+    /// True if the process was waited for. Its PID may have been reused since.
     is_reaped: bool,
     said: Arc<ProcessOutput>,
 }
 
-/// How a process ended, and its last words.
 #[derive(Debug)]
 pub struct ProcessEnd {
     pub status: ExitStatus,
@@ -56,7 +55,8 @@ impl ProcessOutput {
         self.changed.notify_all();
     }
 
-    /// Waits until `done` or the end of the output, for [`PATIENCE`] at most. Returns whether it is done.
+    /// Waits until `done`, the end of the output, or for at most [`PATIENCE`]. Reports whether it
+    /// is done.
     fn wait(&self, done: impl Fn(&OutputLines) -> bool) -> bool {
         let waiting = |lines: &mut OutputLines| !done(lines) && !lines.ended;
         let waited = self.changed.wait_timeout_while(self.lock(), PATIENCE, waiting);
@@ -65,7 +65,7 @@ impl ProcessOutput {
 }
 
 impl Process {
-    /// Starts `command` and follows its standard error.
+    /// Starts `command` and captures its standard error.
     ///
     /// # Panics
     ///
@@ -74,14 +74,15 @@ impl Process {
         Process::spawn(command).unwrap_or_else(|error| panic!("run {command:?}: {error}"))
     }
 
-    /// The same, for what is no test. The error: why the program cannot be run.
+    /// Starts `command`, for callers other than tests. Returns an error if the program cannot be
+    /// run.
     pub fn spawn(command: &mut Command) -> io::Result<Process> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let stderr = child.stderr.take().expect("stderr is piped");
         let said = Arc::new(ProcessOutput::default());
         let heard = Arc::clone(&said);
-        // Reads to the end, so that the process never waits for room in its pipe.
+        // Drains the pipe, so that the process never blocks on a full one.
         std::thread::spawn(move || {
             BufReader::new(stderr).lines().map_while(Result::ok).for_each(|line| heard.add(line));
             heard.end();
@@ -93,13 +94,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything written so far.
     pub fn said(&self) -> String {
         self.said.lock().lines.join("\n")
     }
 
-    /// Waits until a line contains `text` (true) or the output ends (false). `None`: neither within
-    /// [`PATIENCE`].
+    /// Waits until a line contains `text` (true) or the output is closed (false). Returns `None` on
+    /// timeout, after [`PATIENCE`].
     pub fn says(&self, text: &str) -> Option<bool> {
         let found = self.said.wait(|lines| lines.lines.iter().any(|line| line.contains(text)));
         (found || self.said.lock().ended).then_some(found)
@@ -109,13 +109,13 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// If the output ends before, or [`PATIENCE`] does.
+    /// If the output is closed first, or after [`PATIENCE`].
     #[track_caller]
     pub fn wait_for(&self, text: &str) {
         assert!(self.says(text) == Some(true), "never said {text:?}, but:\n{}", self.said());
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status and output, if the process has exited.
     pub fn end(&mut self) -> Option<ProcessEnd> {
         let status = self.child.try_wait().expect("a child can be waited for")?;
         self.is_reaped = true;
@@ -123,10 +123,10 @@ impl Process {
         Some(ProcessEnd { status, said: self.said() })
     }
 
-    /// Waits for the end of the process, and for its last line. `None`: it has not ended after [`PATIENCE`].
+    /// Waits for the process to exit and for its last line. Returns `None` after [`PATIENCE`].
     pub fn await_end(&mut self) -> Option<ProcessEnd> {
         let deadline = Instant::now() + PATIENCE;
-        // Its output ends with it, unless it closes its standard error before.
+        // Its output is closed on exit, unless it closes standard error earlier.
         self.said.wait(|lines| lines.ended);
         loop {
             let end = self.end();
@@ -137,42 +137,40 @@ impl Process {
         }
     }
 
-    /// The same.
+    /// Waits for the process to exit and for its last line.
     ///
     /// # Panics
     ///
-    /// If it has not ended after [`PATIENCE`].
+    /// If it is still running after [`PATIENCE`].
     #[track_caller]
     pub fn wait_end(mut self) -> (ExitStatus, String) {
         let Some(end) = self.await_end() else { panic!("did not end:\n{}", self.said()) };
         (end.status, end.said)
     }
 
-    /// Sends a signal. One that has ended needs none.
+    /// Sends a signal, unless the process has exited.
     pub fn signal(&self, signal: Signal) {
         if !self.is_reaped {
             let _ended = kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// SIGTERM: asks it to end.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// SIGSTOP: its connections stay open. Returns when it stands still, or has ended.
+    /// Sends SIGSTOP and returns when the process has stopped or exited. Its connections stay open.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
-        // Its threads run on until the signal has reached each of them.
+        // Its threads continue to run until the signal has reached each of them.
         let _ended = waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED);
     }
 
-    /// SIGCONT: it continues.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL and waits for the process to exit.
     pub fn kill(self) {
         drop(self);
     }
@@ -185,7 +183,7 @@ impl Drop for Process {
             eprintln!("--- last lines of process {}", self.pid());
             lines[lines.len().saturating_sub(LINES_SHOWN)..].iter().for_each(|line| eprintln!("{line}"));
         }
-        // Fails only if it has ended.
+        // Fails only if it has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

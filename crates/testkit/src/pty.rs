@@ -1,7 +1,8 @@
-//! A program with a terminal: what it wrote there, keys, and the terminal's modes.
+//! A program in a pseudoterminal: its output, keyboard input, and the terminal modes.
 //!
-//! * The terminal is the program's controlling one, so that it is asked for its size, also through /dev/tty.
-//! * The program does not outlive its value.
+//! * The terminal is the program's controlling one, so that the program can query its size, also
+//!   through /dev/tty.
+//! * The program does not outlive its [`Terminal`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ use crate::process::PATIENCE;
 
 pub struct Terminal {
     master: File,
-    /// Kept open: a terminal without an open handle forgets its modes.
+    /// Open handle that preserves the terminal modes, which are reset on the last close.
     slave: File,
     child: Child,
     seen: Arc<TerminalOutput>,
@@ -41,7 +42,7 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If there is no terminal to be had, or the program cannot be run.
+    /// If no terminal is available, or the program cannot be run.
     pub fn start(
         program: &str,
         arguments: &[&str],
@@ -57,7 +58,7 @@ impl Terminal {
         let kept = slave();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&kept, size).expect("a terminal has a size");
-        // A separate session, whose terminal is standard input.
+        // A new session with standard input as its controlling terminal.
         let mut command = Command::new("setsid");
         command.args(["--ctty", program]).args(arguments).env_clear().envs(variables.iter().copied());
         command.stdin(slave()).stdout(slave()).stderr(slave());
@@ -67,16 +68,16 @@ impl Terminal {
         Terminal { master: File::from(master), slave: kept, child, seen }
     }
 
-    /// Everything that was written so far, with its escape sequences.
+    /// Returns the output so far, with escape sequences.
     pub fn seen(&self) -> String {
         self.seen.text()
     }
 
-    /// Waits until this was written.
+    /// Waits for this output.
     ///
     /// # Panics
     ///
-    /// If it never is.
+    /// On timeout.
     #[track_caller]
     pub fn wait_for(&self, text: &str) {
         let waiting = |bytes: &mut Vec<u8>| !String::from_utf8_lossy(bytes).contains(text);
@@ -89,16 +90,16 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If the terminal is gone.
+    /// If the terminal is closed.
     pub fn type_in(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).expect("a terminal takes characters");
     }
 
-    /// Whether characters are handed over one by one, and not shown by the terminal itself.
+    /// Reports whether the terminal is in raw mode, without line buffering and echo.
     ///
     /// # Panics
     ///
-    /// If the terminal is gone.
+    /// If the terminal is closed.
     pub fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.slave).expect("a terminal has modes").local_modes;
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
@@ -108,17 +109,17 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If the process has ended and was waited for.
+    /// If the process has exited and was waited for.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal)
             .expect("a child that was not waited for has its pid");
     }
 
-    /// Waits for the end of the program.
+    /// Waits for the program to exit.
     ///
     /// # Panics
     ///
-    /// If it has not ended in time.
+    /// On timeout.
     #[track_caller]
     pub fn wait_end(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
@@ -132,7 +133,7 @@ impl Terminal {
     }
 }
 
-/// Reads until the terminal is closed, so that the program never waits for room in it.
+/// Drains the terminal, so that the program never blocks on a full buffer.
 fn follow(master: OwnedFd, seen: Arc<TerminalOutput>) {
     let mut master = File::from(master);
     std::thread::spawn(move || {
@@ -146,7 +147,7 @@ fn follow(master: OwnedFd, seen: Arc<TerminalOutput>) {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Fails only if it has ended.
+        // Fails only if it has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

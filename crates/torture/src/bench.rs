@@ -1,4 +1,4 @@
-//! Where experiments are made: directories that go away with them, ports, and the program under test.
+//! The environment of experiments: temporary directories, ports, and the program under test.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::{Attempt, ExperimentError, Result};
 
-/// With so much room in memory, experiments are made there: a crash image is hundreds of megabytes.
+/// Free space in `/dev/shm` that makes it the scratch directory: a crash image takes hundreds of megabytes.
 const MEMORY_BYTES_WANTED: u64 = 4 << 30;
 
-/// The means of an experiment.
+/// Resources of an experiment.
 #[derive(Clone, Debug)]
 pub struct Environment {
     pub server: PathBuf,
     pub scratch: PathBuf,
-    /// First of the ports that may be used: below those that the kernel gives to outgoing connections.
+    /// First port of the usable range, below the kernel's ephemeral ports.
     pub port: u16,
 }
 
-/// A directory that is removed in the end, unless it is kept as evidence.
+/// A directory that is removed on drop, unless it is retained as evidence.
 #[derive(Debug)]
 pub struct ScratchDir {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub struct ScratchDir {
 }
 
 impl Environment {
-    /// The ports of slot `number`: for clients and for peers.
+    /// Returns the ports of slot `number` for clients and for peers.
     pub fn ports(&self, number: u16) -> (u16, u16) {
         (self.port + 2 * number, self.port + 2 * number + 1)
     }
@@ -51,7 +51,7 @@ impl ScratchDir {
         self.path.join(name)
     }
 
-    /// Leaves it for inspection.
+    /// Retains the directory for inspection and returns its path.
     pub fn keep(&mut self) -> String {
         self.kept = true;
         self.path.display().to_string()
@@ -61,13 +61,13 @@ impl ScratchDir {
 impl Drop for ScratchDir {
     fn drop(&mut self) {
         if !self.kept {
-            // What cannot be removed is litter, and no reason to fail.
+            // A failure to remove the directory only leaves litter.
             let _litter = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// The program: the given one, or the one built next to this.
+/// Returns the given program, or the kv-server next to this executable.
 pub fn server(given: Option<PathBuf>) -> Result<PathBuf> {
     let own = std::env::current_exe().or_say("find this program")?;
     let server = given.unwrap_or_else(|| own.with_file_name("kv-server"));
@@ -78,7 +78,7 @@ pub fn server(given: Option<PathBuf>) -> Result<PathBuf> {
     Err(ExperimentError::new(format!("{path} does not exist: build it, or name another with --server")))
 }
 
-/// Memory if there is much of it, else the usual place.
+/// Returns `/dev/shm` if it has enough space, else the system's temporary directory.
 pub fn scratch(given: Option<PathBuf>) -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let roomy =
@@ -86,7 +86,7 @@ pub fn scratch(given: Option<PathBuf>) -> PathBuf {
     given.unwrap_or_else(|| if roomy { memory } else { std::env::temp_dir() })
 }
 
-/// Copies a directory with everything in it.
+/// Copies a directory recursively.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir(to).attempt("create", to)?;
     for entry in std::fs::read_dir(from).attempt("list", from)? {
@@ -106,6 +106,6 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 /// Prints a line of progress.
 pub fn say(line: &str) {
     use std::io::Write;
-    // A closed output is no reason to stop.
+    // A closed output does not stop the experiment.
     let _nobody = writeln!(std::io::stdout(), "{line}");
 }

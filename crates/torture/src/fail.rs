@@ -1,17 +1,17 @@
-//! Disks that refuse: each operation of a short life fails once, and a disk that is full.
+//! Disk failures: each operation of a short life fails once, and full disks.
 //!
 //! ```text
-//!   for n in 1…: a new member, whose nth operation fails ▶ it stops by itself, naming why ▶ started again
+//!   for n in 1…: a new member; its nth operation fails   ▶ it exits and logs the cause    ▶ started again
 //!                └─ until a whole life passes without reaching the nth
-//!   full: a small tmpfs ▶ load until the member stops ▶ room is made ▶ started again
+//!   full: a small tmpfs ▶ load until the member stops ▶ space is freed ▶ started again
 //! ```
 //!
-//! * All that was acknowledged is there afterwards: on the directory as it is, and on the disk that a power
-//!   cut would have left, where the writes of a failed sync are gone although the process could still read
-//!   them.
-//! * A member that stops says what it tried, on what, and the system's reason; it does not panic, and is not
-//!   killed by a signal. One that goes on must be right to do so.
-//! * Failures are one-shot: a program that tried again would succeed, and be wrong.
+//! * All acknowledged writes are present afterwards: on the directory as it is, and on the disk
+//!   that a power loss would have left, where the writes of a failed sync are lost although the
+//!   process could still read them.
+//! * A stopping member logs the operation, the path and the system's error; it does not panic, and
+//!   is not killed by a signal. If it continues, it must be correct to do so.
+//! * Failures are one-shot: a program that retried would succeed, and be wrong.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,26 +33,24 @@ use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Load in one life: long enough for a checkpoint and a compaction.
+/// Duration of the load in each life: long enough for a checkpoint and a compaction.
 const LOAD: Duration = Duration::from_millis(200);
-/// A full disk is reached within this.
 const FILLING: Duration = Duration::from_secs(60);
-/// Sizes of the small disks: in the midst of a first segment, of a checkpoint, of a second segment.
+/// Sizes of the small disks: full in the middle of a first segment, of a checkpoint, of a second segment.
 const DISKS_MEBIBYTES: [u64; 4] = [3, 17, 40, 90];
 
-/// Errors that disks give, by number.
+/// Errno values of disk errors.
 pub const EIO: i32 = 5;
 pub const ENOSPC: i32 = 28;
 
-/// What to do.
 #[derive(Clone, Copy, Debug)]
 pub struct FailOptions {
-    /// Of all operations, one in so many is made to fail.
+    /// Fails only one in `every` operations.
     pub every: u64,
     pub seed: u64,
 }
 
-/// Each operation fails once with each error.
+/// Fails each operation once with each error.
 pub fn run(bench: &Environment, order: &FailOptions) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
@@ -79,7 +77,7 @@ pub fn run(bench: &Environment, order: &FailOptions) -> Result<ExperimentReport>
     Ok(report)
 }
 
-/// One life with one failure in it, and what is left of it.
+/// A life with a single failure, and its remains.
 struct Trial<'a> {
     bench: &'a Environment,
     recorder: &'a RecorderLibrary,
@@ -155,7 +153,7 @@ fn workload(place: &MemberPlace, seed: u64, log: &Path) -> Workload {
     }
 }
 
-/// One life, to its own end or to SIGTERM.
+/// Runs the member until it exits or receives SIGTERM.
 async fn live(
     place: &MemberPlace,
     environment: &[(&'static str, String)],
@@ -177,7 +175,7 @@ async fn live(
     Ok((claims, end))
 }
 
-/// What is wrong with how it stopped.
+/// Returns the violation in the way it stopped, if any.
 fn bad_end(end: &ProcessEnd, error: i32) -> Option<String> {
     let said = &end.said;
     let own_words: Vec<&str> = said.lines().filter(|line| !line.starts_with("torture recorder")).collect();
@@ -197,7 +195,7 @@ fn last_lines(said: &str) -> String {
     lines[lines.len().saturating_sub(6)..].join(" | ")
 }
 
-/// A start without failures, and everything that was acknowledged.
+/// Starts the member without failures and checks all acknowledged writes.
 async fn again(place: &MemberPlace, claims: &[Claim]) -> Result<Vec<String>> {
     let process = place.start(&[])?;
     tokio::task::block_in_place(|| member::wait_ready(&process))?;
@@ -209,8 +207,7 @@ async fn again(place: &MemberPlace, claims: &[Claim]) -> Result<Vec<String>> {
     Ok(violations)
 }
 
-/// Disks of several sizes are filled. Without the right to mount one, nothing is tried, and the report says
-/// so.
+/// Fills disks of several sizes. Without the permission to mount them, it only adds a note to the report.
 pub fn fill(bench: &Environment, seed: u64) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
@@ -246,7 +243,7 @@ pub fn fill(bench: &Environment, seed: u64) -> Result<ExperimentReport> {
     Ok(report)
 }
 
-/// A tmpfs of a given size, unmounted in the end.
+/// A tmpfs of a given size, unmounted on drop.
 struct SmallDisk {
     path: std::path::PathBuf,
 }

@@ -1,11 +1,10 @@
-//! Why an experiment could not be made, or what it found: one text that names the attempt and the object.
+//! Errors of experiments: a text with the attempted action and its object.
 
 use std::fmt;
 use std::path::Path;
 
 pub type Result<T> = std::result::Result<T, ExperimentError>;
 
-/// An experiment's bad end.
 #[derive(Debug)]
 pub struct ExperimentError(String);
 
@@ -23,7 +22,7 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
-/// Names what was tried when it did not work.
+/// Adds the attempted action to an error.
 pub trait Attempt<T> {
     fn attempt(self, what: &str, path: &Path) -> Result<T>;
     fn or_say(self, what: &str) -> Result<T>;

@@ -1,5 +1,4 @@
-//! One byte of a real data directory changed, and another, and another: nothing damaged is ever taken for
-//! good.
+//! Changes single bytes of a real data directory: corruption must never be accepted as valid data.
 //!
 //! ```text
 //!   a member lived and was stopped ─▶ its directory ─┬─ log: each byte ─────────▶ wal::open ────────┐
@@ -8,11 +7,11 @@
 //!                                                    └─ a sample of all files ──▶ the real program ─┘
 //! ```
 //!
-//! * What opens must hold exactly what was there before: every entry of the log, every key with its history's
-//!   revisions. Bytes that say nothing (room that was prepared, names of things) may change unnoticed, and
-//!   are counted apart.
-//! * The log was closed in good order, so not even its last group may pass for a torn tail.
-//! * The bit that changes goes round with the position.
+//! * A directory that opens must contain exactly the original data: every entry of the log, every key with
+//!   the revisions of its history. Bytes without meaning (preallocated space, file names) may change
+//!   unnoticed, and are counted separately.
+//! * The log was closed cleanly, so not even its last group may count as a torn tail.
+//! * The flipped bit rotates with the position.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,24 +34,23 @@ const LOAD: Duration = Duration::from_millis(400);
 const CHUNK_BYTES: usize = 64 << 10;
 const LOG: &str = "/wal";
 
-/// What to do. Of each kind of file one byte in so many is tried; 1 is all of them.
+/// Options of the experiment. One in so many bytes is flipped per kind of file; 1 flips all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct FlipOptions {
     pub log_every: u64,
     pub store_every: u64,
     pub stream_every: u64,
-    /// Starts of the real program on a damaged directory.
+    /// Number of starts of the real program on a corrupted directory.
     pub starts: u64,
     pub seed: u64,
 }
 
-/// What became of one flip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlipResult {
     Refused,
-    /// Opened, with exactly what was there.
+    /// Opened with the original data.
     Same,
-    /// Opened, with anything else.
+    /// Opened with different data.
     Accepted,
 }
 
@@ -70,7 +68,7 @@ pub fn run(bench: &Environment, order: &FlipOptions) -> Result<ExperimentReport>
     Ok(report)
 }
 
-/// A member that wrote, compacted, checkpointed, and was stopped.
+/// Runs a member that writes, compacts, checkpoints and is stopped.
 async fn live(place: &MemberPlace, seed: u64) -> Result<()> {
     let process = place.start(&[])?;
     tokio::task::block_in_place(|| member::wait_ready(&process))?;
@@ -113,7 +111,7 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     bytes
 }
 
-/// Every so many bytes, from the first to the last.
+/// Returns every `every`-th position.
 fn positions(bytes: usize, every: u64) -> impl Iterator<Item = usize> {
     (0..bytes).step_by(usize::try_from(every.max(1)).unwrap_or(usize::MAX))
 }
@@ -151,7 +149,7 @@ fn flip_log(dir: &Path, every: u64, report: &mut ExperimentReport) -> Result<()>
     Ok(())
 }
 
-/// Everything that a start would find; `None` if it would refuse.
+/// Reads everything that a start would read from the log; `None` if it fails.
 fn read_log(fs: SimFs) -> Option<Log> {
     let options = wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: [7; 16] };
     let (log, recovery) = Wal::open(fs, Path::new(LOG), options).ok()?;
@@ -181,13 +179,13 @@ fn files(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
 // ----------------------------------------------------------------------------------------------------------------
 // store
 
-/// Keys, and where the store stands.
+/// Keys, revisions, and the position in the log.
 type StoreContent = (Vec<KeyValue>, i64, i64, mvcc::LogPosition);
 
 fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut ExperimentReport) -> Result<()> {
     let truth =
         open_copy(store, scratch, None)?.ok_or_else(|| ExperimentError::new("the store does not open"))?;
-    // The file in the store's own directory holds the catalogue's sequence number.
+    // The file in the root directory of the store holds the sequence number of the catalog.
     for place in ["blocks", "catalogue", ""] {
         for (name, bytes) in files(&store.join(place))? {
             let path = PathBuf::from(place).join(&name);
@@ -206,10 +204,10 @@ fn flip_store(store: &Path, scratch: &Path, every: u64, report: &mut ExperimentR
     Ok(())
 }
 
-/// A copy each time: opening writes, and lets go of its lock late. `None`: refused.
+/// Opens a fresh copy each time: opening writes, and releases its lock late. Returns `None` if it fails.
 fn open_copy(store: &Path, scratch: &Path, change: Option<(&Path, &[u8])>) -> Result<Option<StoreContent>> {
     let home = scratch.join("store");
-    // Gone already is as good.
+    // A missing directory is fine.
     drop(std::fs::remove_dir_all(&home));
     copy(store, &home)?;
     if let Some((path, bytes)) = change {
@@ -246,7 +244,7 @@ fn flip_stream(store: &Path, scratch: &Path, every: u64, report: &mut Experiment
     }
     for number in 0..chunks.len() {
         for at in positions(chunks[number].len(), every) {
-            // A stream has no bytes without a meaning: to be taken is to be accepted.
+            // Each byte of a stream has a meaning, so a corrupt stream must not be received.
             let verdict = if receives(&chunks, Some((number, at))) {
                 FlipResult::Accepted
             } else {
@@ -279,8 +277,7 @@ fn receives(chunks: &[bytes::Bytes], flip: Option<(usize, usize)>) -> bool {
 // --------------------------------------------------------------------------------------------------------------
 // program
 
-/// The real program on damaged directories: it serves what was there, or ends with a line that says why it
-/// cannot.
+/// Starts the real program on corrupted directories: it serves the original data, or exits with the cause.
 async fn flip_and_start(
     place: &MemberPlace,
     scratch: &Path,
@@ -300,7 +297,7 @@ async fn flip_and_start(
             let files: Vec<_> =
                 files(&data_dir.join(place))?.into_iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
             let (name, bytes) = &files[chance.random_range(0..files.len())];
-            // The beginning of a file is where its meaning is densest.
+            // The start of a file has the densest contents.
             let reach = if chance.random_bool(0.5) { bytes.len() } else { bytes.len().min(20_000) };
             let at = chance.random_range(0..reach);
             let path = data_dir.join(place).join(name);
@@ -313,7 +310,7 @@ async fn flip_and_start(
             let found = client.everything().await.map(|state| (state.keys, state.revision));
             member::kill(process)?;
             let intact = truth.get_or_insert_with(|| found.as_ref().ok().cloned());
-            // An error to a client is a refusal too.
+            // An error to a client counts as a rejection too.
             match found {
                 Ok(found) if Some(&found) != intact.as_ref() => {
                     count(report, "start", &what, FlipResult::Accepted)

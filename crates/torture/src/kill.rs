@@ -1,16 +1,16 @@
-//! kill -9, over and over: of one member, or of any of three, under load and during start-up.
+//! Repeated kill -9 of a single member or of any of three, under load and during start-up.
 //!
 //! ```text
 //!   cycle: start ▶ (a third of all kills: dead again before it serves) ▶ ready ▶ check ▶ load ▶ kill -9
 //! ```
 //!
-//! * Each check reads everything and holds it against all that was ever acknowledged: what was read once is
-//!   the baseline of the next check, together with the requests since, and those of unknown fate from the
-//!   very first cycle on.
-//! * Three members must agree with each other as well: equal hashes of all history at the same revision.
-//! * A start that fails is a fault, also if the data are right.
+//! * Each check reads all data and compares it with everything ever acknowledged: the previous read is the
+//!   baseline of the next check, together with the requests since then and all requests of unknown fate.
+//! * Three members must also agree with each other: equal hashes of the complete history at the same
+//!   revision.
+//! * A failed start is a fault, even if the data are correct.
 //!
-//! What a kill cannot show is what a power cut would: the kernel keeps all that was written. See
+//! A kill does not show the effects of a power loss, because the kernel retains all writes. See
 //! `power_loss`.
 
 use std::sync::Arc;
@@ -30,24 +30,22 @@ use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Load between two kills.
 const LOAD_MILLISECONDS: std::ops::Range<u64> = 5..250;
-/// From exec to death, at most, for a kill during start-up of a member without a filling.
+/// Maximum time from exec to kill during the start-up of a member without a filling.
 const START_TIME: Duration = Duration::from_millis(60);
-/// Cycles between two lines about how far it is.
+/// Cycles between two progress lines.
 const TOLD_EVERY: u64 = 100;
 
-/// What to do.
 #[derive(Clone, Copy, Debug)]
 pub struct KillOptions {
     pub cycles: u64,
     pub members: u16,
-    /// Keys that the cluster has before the first kill.
+    /// Number of keys in the cluster before the first kill.
     pub keys: u64,
     pub seed: u64,
 }
 
-/// Kills until enough cycles are done, or until something is wrong.
+/// Runs cycles until enough are done, or until a violation is found.
 pub fn run(bench: &Environment, order: &KillOptions) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.or_say("start a runtime")?;
@@ -64,7 +62,7 @@ pub fn run(bench: &Environment, order: &KillOptions) -> Result<ExperimentReport>
     })
 }
 
-/// A cluster and all that its clients remember.
+/// A cluster and the record of its clients.
 struct Story {
     scratch: ScratchDir,
     places: Vec<MemberPlace>,
@@ -75,7 +73,7 @@ struct Story {
     cycles: u64,
     kills: u64,
     filling: Filling,
-    /// From exec to ready, about.
+    /// Approximate time from exec to ready.
     start_time: Duration,
     record: ClaimLog,
     report: ExperimentReport,
@@ -110,7 +108,7 @@ impl Story {
         })
     }
 
-    /// Puts the keys that are to be there before, and takes the time of a start with them.
+    /// Puts the initial keys, and measures the time of a start with them.
     async fn fill(&mut self, keys: u64) -> Result<()> {
         if keys == 0 {
             return Ok(());
@@ -143,7 +141,8 @@ impl Story {
         tokio::time::sleep(self.within(LOAD_MILLISECONDS, Duration::from_millis)).await;
         for victim in self.victims() {
             self.kill(victim, "under load")?;
-            // A quorum that is left goes on; sometimes the dead one comes back, or tries to, meanwhile.
+            // A remaining quorum continues to serve. In half of the cases the killed member restarts
+            // during the load.
             if self.places.len() > 1 && self.chance.random_bool(0.5) {
                 tokio::time::sleep(self.within(LOAD_MILLISECONDS, Duration::from_millis)).await;
                 self.start(victim)?;
@@ -163,7 +162,7 @@ impl Story {
         Ok(())
     }
 
-    /// Starts the members that are down. Half of those starts are cut short first.
+    /// Starts the members that are down. Half of those starts are killed first.
     fn start_all(&mut self) -> Result<()> {
         for number in 0..self.places.len() {
             while self.running[number].is_none() {
@@ -203,7 +202,7 @@ impl Story {
         let Some(process) = self.running[number].take() else { return Ok(()) };
         let end = member::kill(process)?;
         if let Some(code) = end.status.code() {
-            // It ended by itself before the signal came.
+            // It exited before the signal arrived.
             let kept = self.scratch.keep();
             self.report.violation(
                 &format!("member {number} {when}"),
@@ -215,7 +214,7 @@ impl Story {
         Ok(())
     }
 
-    /// Mostly one, sometimes more, now and then all.
+    /// Selects mostly one member, sometimes several, occasionally all.
     fn victims(&mut self) -> Vec<usize> {
         let members = self.places.len();
         let mut victims: Vec<usize> = (0..members).collect();
@@ -250,7 +249,7 @@ impl Story {
         self.note_violations(violations);
     }
 
-    /// Compares what the cluster has with what it said.
+    /// Compares the state of the cluster with its responses.
     async fn check(&mut self) -> Result<()> {
         let member = self.chance.random_range(0..self.places.len());
         let mut client = MemberClient::connect(self.places[member].client_port, CALL_TIMEOUT).await?;

@@ -178,11 +178,11 @@ fn bench(cli: &Cli) -> Result<Environment> {
     })
 }
 
-/// What makes the experiment a success.
+/// Condition for the success of the experiment.
 #[derive(PartialEq, Eq)]
 enum Expectation {
     Nothing,
-    /// The experiment itself is on trial.
+    /// The experiment itself is tested: it must find faults.
     Faults,
 }
 

@@ -1,6 +1,6 @@
-//! The real program as a process: started on a directory, watched, ended.
+//! The server as a process: start on a directory, watch, stop.
 //!
-//! * Nothing of this program's environment reaches it but what is meant for it.
+//! * Processes inherit no variables of this program's environment except those passed explicitly.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +13,10 @@ use testkit::process::ProcessEnd;
 use crate::failure::{Attempt, ExperimentError, Result};
 
 const READY: &str = "ready to serve client requests";
-/// Far above what a call takes, even on a busy machine.
+/// Timeout far above the duration of a call, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a member lives and listens; the same for each of its lives.
+/// Identity and addresses of a member, the same for each of its lives.
 #[derive(Clone, Debug)]
 pub struct MemberPlace {
     pub server: PathBuf,
@@ -24,18 +24,18 @@ pub struct MemberPlace {
     pub data_dir: PathBuf,
     pub client_port: u16,
     pub peer_port: u16,
-    /// What the other members have; part of the identity, so images on other ports keep it.
+    /// Peer port that the other members use. It is part of the identity, so images that run on
+    /// other ports retain it.
     pub advertised_peer_port: u16,
     /// `NAME=URL,…` of the whole cluster.
     pub cluster: String,
-    /// Anything else.
     pub flags: Vec<String>,
-    /// `ulimit -n`, soft and hard. None: that of this program.
+    /// `ulimit -n`, soft and hard. None inherits this program's limit.
     pub descriptors_max: Option<u32>,
 }
 
 impl MemberPlace {
-    /// A member that is alone in its cluster.
+    /// Returns a single-member cluster.
     pub fn alone(server: &Path, data_dir: PathBuf, ports: (u16, u16)) -> MemberPlace {
         MemberPlace {
             server: server.to_owned(),
@@ -50,7 +50,7 @@ impl MemberPlace {
         }
     }
 
-    /// Starts the program with these additions to its empty environment.
+    /// Starts the program with these variables in an otherwise empty environment.
     pub fn start(&self, environment: &[(&str, String)]) -> Result<Process> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let mut command = self.command();
@@ -67,7 +67,7 @@ impl MemberPlace {
         Process::spawn(&mut command).attempt("start", &self.server)
     }
 
-    /// The program itself, or a shell that lowers its own limit and then becomes the program.
+    /// Returns the program itself, or a shell that lowers its limit and then execs the program.
     fn command(&self) -> Command {
         let program = if self.descriptors_max.is_some() { Path::new("/bin/sh") } else { &self.server };
         let mut command = Command::new(program);
@@ -80,7 +80,7 @@ impl MemberPlace {
     }
 }
 
-/// Waits until it serves. An end before that, or silence, is a failure with everything that was said.
+/// Waits until it serves. Fails with its output if it exits or stays silent.
 pub fn wait_ready(process: &Process) -> Result<()> {
     match becomes_ready(process)? {
         true => Ok(()),
@@ -88,18 +88,18 @@ pub fn wait_ready(process: &Process) -> Result<()> {
     }
 }
 
-/// Waits until it serves (true) or has ended (false).
+/// Waits until it serves (true) or has exited (false).
 pub fn becomes_ready(process: &Process) -> Result<bool> {
     let silent = || ExperimentError::new(format!("never became ready: {}", process.said()));
     process.says(READY).ok_or_else(silent)
 }
 
-/// Waits for the end and the last line.
+/// Waits for the exit and the last line of output.
 pub fn wait_end(mut process: Process) -> Result<ProcessEnd> {
     process.await_end().ok_or_else(|| ExperimentError::new(format!("did not end: {}", process.said())))
 }
 
-/// SIGKILL: no last words.
+/// Sends SIGKILL and waits for the exit.
 pub fn kill(process: Process) -> Result<ProcessEnd> {
     process.signal(Signal::KILL);
     wait_end(process)

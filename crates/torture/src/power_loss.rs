@@ -1,20 +1,21 @@
-//! Power cuts of a whole process, sled included: one recording, hundreds of disks that it could have left.
+//! Power loss of a whole process, sled included: from a single recording, hundreds of disk states are
+//! derived.
 //!
 //! ```text
 //!   several lives of a loaded member ─recorder─▶ log ─▶ disk at point p ─loss─▶ image ─▶ the real program starts
 //!          clients' claims with the length of the log ───────────────────────────────────────▶ check
 //! ```
 //!
-//! Why an answer's mark is sound: a client takes the length of the log after its answer has come. Everything
-//! that the server did before it answered, the end of each sync included, was in the log by then: the
-//! recorder appends before it lets the server go on. So at any point at or after the mark, the syncs that the
-//! answer relied on are among the operations played, and a lost write is the server's fault. Between the true
-//! moment and the mark there may be more operations; there a loss is not demanded to be absent, and the
-//! points right at the marks make that gap as small as it can be. A sync that is under way at the point of
-//! the cut keeps nothing.
+//! The position of a response is sound because a client reads the length of the log after its response has
+//! arrived. The recorder appends before it lets the server continue, so everything that the server did
+//! before it responded, including the completion of each sync, is in the log by then. At any point from this
+//! position on, the syncs that the response relied on are among the replayed operations, and a lost write is
+//! the server's fault. Between the response and its position there may be more operations, where the check
+//! does not require the write; the points directly at the positions keep that gap small. A sync in progress
+//! at the point of failure makes no change durable.
 //!
-//! What a disk may do: see `disk` and `loss`. It is harsher than journalling file systems are: names of one
-//! directory survive in any combination, not only in order.
+//! `disk` and `loss` define the possible states of a disk. They are harsher than journalling file systems:
+//! names of a directory survive in any combination, not only in order.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,36 +37,35 @@ use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::{self, MemberPlace};
 use crate::report::ExperimentReport;
 
-/// Images of one recording: a recording takes about ten seconds, an image a tenth of one.
+/// Images per recording: a recording takes about ten seconds, an image a tenth of a second.
 const IMAGES_PER_RECORDING: u64 = 250;
-/// Images are checked by so many at once.
+/// Number of images that are checked concurrently.
 const CHECKERS: u16 = 2;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Acknowledged writes that are read back at their own revision, per image.
 const HISTORY_SAMPLE: usize = 40;
-/// One image in so many is started a second time: what recovery did must hold as well.
+/// One in `SECOND_START` images is started a second time: the state after recovery must hold as well.
 const SECOND_START: u64 = 8;
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct PowerLossOptions {
     pub images: u64,
-    /// Keys that the member has before it is recorded.
+    /// Number of keys before the recording starts.
     pub keys: u64,
     pub seed: u64,
     pub syncs: Syncs,
 }
 
-/// Whether the disk keeps its word.
+/// Behaviour of syncs on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
     Kept,
-    /// A disk that only pretends to sync: the experiment must find losses, or it would find nothing.
+    /// Syncs have no effect. The experiment must then find losses; otherwise it is useless.
     Ignored,
 }
 
-/// A run on one recording after the other. Fails only when an experiment could not be made; what was found is
-/// in the report.
+/// Runs the experiment on one recording after another. Fails only if it cannot be run; violations
+/// are in the report.
 pub fn run(bench: &Environment, order: &PowerLossOptions) -> Result<ExperimentReport> {
     let mut report = match order.syncs {
         Syncs::Kept => ExperimentReport::default(),
@@ -93,26 +93,25 @@ pub fn run(bench: &Environment, order: &PowerLossOptions) -> Result<ExperimentRe
     Ok(report)
 }
 
-/// Everything that is known of a few lives of a member.
+/// The recorded operations and claims of several lives of a member.
 struct Recording {
     place: MemberPlace,
-    /// What there was before, and the disk with it.
+    /// Keys written before the recording, and the disk with them.
     filling: Filling,
     begin: DiskImage,
     operations: Vec<RecordedOperation>,
     claims: Vec<Claim>,
 }
 
-/// How one life ends.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// Killed at this operation: a small number is within the start.
+    /// Killed at this operation; a small number lies within the start.
     KilledAt(u64),
-    /// Stopped by SIGTERM after so many milliseconds of load.
+    /// Stopped by SIGTERM after this many milliseconds of load.
     Stopped(u64),
 }
 
-/// Births, checkpoints, compactions, deaths and restarts.
+/// Chooses lives that cover first starts, checkpoints, kills and restarts.
 fn lives(chance: &mut SmallRng) -> Vec<Life> {
     let mut start = |most: u64| Life::KilledAt(chance.random_range(1..most));
     let starts = [start(60), start(80), start(120)];
@@ -141,7 +140,7 @@ async fn record(bench: &Environment, scratch: &ScratchDir, keys: u64, seed: u64)
     let begin = DiskImage::of(&root)?;
     place.flags =
         [filling::QUOTA, "--snapshot-count=200", "--snapshot-catchup-entries=20"].map(str::to_owned).to_vec();
-    // Every other recording has big values: segments are cut, checkpoints become due by size.
+    // Every other recording has large values: segments are rotated, checkpoints become due by size.
     let big = if seed.is_multiple_of(2) { 0.01 } else { 0.25 };
     let mut claims = Vec::new();
     for (number, life) in lives(&mut chance).into_iter().enumerate() {
@@ -170,7 +169,7 @@ async fn record(bench: &Environment, scratch: &ScratchDir, keys: u64, seed: u64)
     Ok(Recording { place, filling, begin, operations, claims })
 }
 
-/// A life that is not recorded: what it leaves counts as synced. Without keys there is none.
+/// Writes the initial keys in a life that is not recorded; its files count as synced. Skipped without keys.
 async fn fill(place: &MemberPlace, keys: u64) -> Result<Filling> {
     if keys == 0 {
         return Ok(Filling::default());
@@ -184,7 +183,6 @@ async fn fill(place: &MemberPlace, keys: u64) -> Result<Filling> {
     Ok(filling)
 }
 
-/// One life: load from ready to its end.
 async fn live(
     place: &MemberPlace,
     life: Life,
@@ -225,11 +223,11 @@ async fn live(
     }
 }
 
-/// One disk that a power cut could have left.
+/// A disk state that a power loss could have left.
 struct Image {
     number: u64,
     scratch: ScratchDir,
-    /// Length of the log at the cut: answers up to here must hold.
+    /// Length of the log at the failure: acknowledgements up to here must hold.
     cutoff: u64,
     manner: Manner,
     what: String,
@@ -277,13 +275,13 @@ fn check_images(
     made
 }
 
-/// Short: a write's bytes would fill the screen.
+/// Formats an operation, truncated because of the bytes of writes.
 fn name(recorded: &RecordedOperation) -> String {
     format!("{:?}", recorded.operation).chars().take(120).collect()
 }
 
-/// Where the power fails: a third anywhere, a third around names and lengths that changed, a third right
-/// where an answer came. In the order of the recording, each with the number of its image.
+/// Chooses the points of failure: a third anywhere, a third around changes of names and lengths, a
+/// third directly after a response. Ordered by position, each with the number of its image.
 fn points(recording: &Recording, images: u64, chance: &mut SmallRng) -> Vec<(u64, usize)> {
     let operations = &recording.operations;
     let is_rare = |recorded: &RecordedOperation| {
@@ -341,7 +339,7 @@ fn checker(
     }
 }
 
-/// Starts the program on an image and holds what it has against what was answered.
+/// Starts the program on an image and compares its data with the acknowledgements.
 async fn examine(
     bench: &Environment,
     slot: u16,
@@ -378,7 +376,7 @@ async fn examine(
     Ok(violations)
 }
 
-/// Acknowledged writes, read at their own revisions.
+/// Reads acknowledged writes at their revisions.
 async fn check_history(
     client: &mut MemberClient,
     claims: &[Claim],
@@ -389,7 +387,7 @@ async fn check_history(
     let acknowledged: Vec<&Claim> = claims.iter().filter(is_acknowledged).collect();
     let mut violations = Vec::new();
     for _ in 0..HISTORY_SAMPLE.min(acknowledged.len()) {
-        // The newest are the least compacted, and the likeliest to be lost.
+        // The latest writes are the least compacted, and the likeliest to be lost.
         let recent = acknowledged.len().saturating_sub(400);
         let claim = acknowledged[chance.random_range(recent..acknowledged.len())];
         violations.extend(crate::clients::record::check_history(client, claim).await?);

@@ -1,8 +1,8 @@
-//! What an experiment came to: how often which kind of trial was made, and everything that was wrong.
+//! The result of an experiment: the number of trials by kind, and all violations.
 
 use std::collections::BTreeMap;
 
-/// More of the same would fill the disk and teach nothing.
+/// Number of directories retained as evidence; more would fill the disk without new insight.
 const EVIDENCE_MAX: usize = 3;
 const VIOLATIONS_SHOWN: usize = 20;
 
@@ -11,17 +11,16 @@ pub struct ExperimentReport {
     trials: BTreeMap<String, u64>,
     violations: Vec<String>,
     bad: BTreeMap<String, u64>,
-    /// Faults are expected: what shows them is not worth its room.
+    /// True if faults are expected, so their evidence is not worth the space.
     discards_evidence: bool,
 }
 
 impl ExperimentReport {
-    /// For an experiment that is itself on trial.
+    /// Returns the report of an experiment that is itself tested.
     pub fn on_trial() -> ExperimentReport {
         ExperimentReport { discards_evidence: true, ..ExperimentReport::default() }
     }
 
-    /// One trial of a kind was made.
     pub fn count(&mut self, kind: &str) {
         self.add(kind, 1);
     }
@@ -39,7 +38,7 @@ impl ExperimentReport {
         self.trials.values().sum()
     }
 
-    /// Trials in which anything was wrong.
+    /// Returns the number of trials with violations.
     pub fn bad(&self) -> usize {
         self.bad.len()
     }
@@ -48,7 +47,6 @@ impl ExperimentReport {
         !self.discards_evidence && self.bad.len() < EVIDENCE_MAX
     }
 
-    /// In lines.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.violations.iter().take(VIOLATIONS_SHOWN).cloned().collect();
         if self.violations.len() > VIOLATIONS_SHOWN {

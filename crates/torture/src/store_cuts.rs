@@ -1,12 +1,12 @@
-//! The store's catalogue between a kill and a power cut.
+//! The store's catalog under a kill followed by a power loss.
 //!
-//! A process that opens a store and updates its catalogue is killed at each of its operations. A second one
-//! opens what it left in the page cache. Then the power fails, at each operation of the second one. Where the
-//! first one was not killed, the power fails at each operation of the first one as well. The store must open.
+//! A process that opens a store and updates its catalog is killed at each of its operations. A second
+//! process opens the resulting page cache. The power then fails at each operation of the second process and,
+//! if the first one was not killed, also at each operation of the first. The store must open.
 //!
-//! sled syncs its file itself while it recovers, except where its log ends at the end of a segment. So after
-//! a kill the order of the syncs matters only there. `mutant-sequence-before-sync` leaves out the sync of an
-//! update. The sync of an opening has a unit test in `mvcc`.
+//! sled syncs its file itself during recovery, unless its log ends at a segment boundary, so the order of
+//! the syncs matters only there after a kill. `mutant-sequence-before-sync` omits the sync of an update. A
+//! unit test in `mvcc` covers the sync of an opening.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,11 +18,11 @@ use crate::disk::loss::{Loss, Manner};
 use crate::disk::recorder::{Interference, RecorderLibrary};
 use crate::disk::recording::{self, DiskOperation};
 
-/// Where the process finds its store.
+/// Environment variable with the directory of the store.
 const HOME: &str = "TORTURE_STORE";
 const UPDATES: u8 = 2;
 
-/// The process. It updates a store as often as its name says.
+/// Body of the process: opens the store and updates it `updates` times.
 fn live(updates: u8) {
     let Some(home) = std::env::var_os(HOME) else { return };
     let mut backend = SledBackend::open(Path::new(&home)).expect("a store that was killed opens");
@@ -76,14 +76,14 @@ fn a_store_killed_anywhere_opens_after_a_power_cut() {
     assert!(images > 100, "{images} images");
 }
 
-/// In which of the two lives the power is cut.
+/// The lives in which the power fails.
 #[derive(PartialEq, Eq)]
 enum Lives {
     Second,
     Both,
 }
 
-/// Cuts the power after each operation of these lives that ends a sync, and at the end. Returns how often.
+/// Cuts the power after each completed sync of these lives, and at the end. Returns the number of failures.
 fn cut_everywhere(root: &Path, log: &Path, lives: Lives, what: &str) -> u64 {
     let operations = recording::read(log).expect("the recorder wrote it");
     let starts = operations.iter().rposition(|recorded| matches!(recorded.operation, DiskOperation::Start));

@@ -1,6 +1,6 @@
 //! TCP and Unix sockets, plain or with TLS.
 //!
-//! Must not know what is spoken on them.
+//! Independent of the protocols on top.
 
 pub mod wire; // TCP and Unix sockets
 

@@ -1,11 +1,11 @@
-//! Sockets of both kinds: TCP, and Unix sockets of this machine.
+//! TCP sockets, and Unix sockets of this machine.
 //!
-//! A Unix socket is a file. It is removed when its [`SocketFile`] is dropped: by the thread that ends the
-//! member, as a task that accepts may not run again before the process is gone. A process that was killed
-//! leaves it, so a file that no process listens on is replaced at the next start. A file that another process
-//! listens on, and a file that is no socket, are left alone.
+//! A Unix socket is a file. It is removed when its [`SocketFile`] is dropped: by the thread that stops the
+//! member, because an accepting task may not run again before the process exits. A killed process leaves it,
+//! so the next start replaces a file that no process listens on. A file that another process listens on, and
+//! a file of another type, are left unchanged.
 //!
-//! Knows nothing of what is spoken on a socket.
+//! Independent of the protocols on top.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,24 +24,23 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixSocket, UnixStream};
 
-/// A host that is silent for so long is asked whether it is there, so often, so many times: one that has
-/// gone without a word is noticed within a minute.
+/// TCP keep-alive: idle time, probe interval, and number of probes. A host that vanishes is detected within
+/// a minute.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
-/// A connection.
 pub enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Wire {
-    /// The address of the other side; none of a Unix socket.
+    /// Returns the address of the peer; None on a Unix socket.
     pub fn source(&self) -> Option<IpAddr> {
         Some(self.peer_address()?.ip())
     }
 }
 
-/// A socket that others dial.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
@@ -49,13 +48,13 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The next connection. May be dropped at any time.
+    /// Accepts the next connection. Cancel-safe.
     pub async fn accept(&self) -> io::Result<Wire> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, _address) = listener.accept().await?;
-                // Small answers must not wait for an acknowledgement; a socket that refuses is already
-                // broken.
+                // Small responses must not wait for an acknowledgement. An error means that the socket is
+                // already broken.
                 drop(stream.set_nodelay(true));
                 let _as_it_was = keep_alive(&stream);
                 Ok(Wire::Tcp(stream))
@@ -81,18 +80,18 @@ fn keep_alive(stream: &TcpStream) -> Result<(), Errno> {
     set_tcp_keepcnt(stream, count)
 }
 
-/// The file of a socket, as this process made it. Removed when this is dropped.
+/// The file of a socket created by this process. Removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: a file that another process has put there since is not ours.
+    /// Device and inode: a file created since by another process must not be removed.
     id: (u64, u64),
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|id| id == self.id) {
-            // A file that stays is replaced at the next start.
+            // The next start replaces a remaining file.
             drop(std::fs::remove_file(&self.path));
         }
     }
@@ -103,7 +102,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Listens on a Unix socket at `path`. To be called inside the runtime.
+/// Listens on a Unix socket at `path`. Must be called within the runtime.
 pub fn listen_unix(path: &Path, backlog: u32) -> io::Result<(Listener, SocketFile)> {
     remove_stale(path)?;
     let socket = UnixSocket::new_stream()?;
@@ -126,7 +125,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match connect(&socket, &SocketAddrUnix::new(path)?) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
         Err(Errno::NOENT) => Ok(()),
-        // A full backlog has a listener as well.
+        // A full backlog also has a listener.
         Ok(()) | Err(Errno::AGAIN) => Err(Errno::ADDRINUSE.into()),
         Err(error) => Err(error.into()),
     }
@@ -138,10 +137,10 @@ impl Wire {
         UnixStream::connect(path).await.map(Wire::Unix)
     }
 
-    /// The address of the other side; None on a Unix socket.
+    /// Returns the address of the peer; None on a Unix socket.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         match self {
-            // A listener of both families gives IPv4 addresses in the form of IPv6.
+            // A dual-stack listener reports IPv4 addresses in IPv6 form.
             Wire::Tcp(stream) => {
                 let address = stream.peer_addr().ok()?;
                 Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
@@ -150,7 +149,7 @@ impl Wire {
         }
     }
 
-    /// The first byte that the other side sends, which is left to be read; None if it ends before.
+    /// Returns the first byte from the peer without consuming it; None at end of stream.
     pub async fn first_byte(&self) -> io::Result<Option<u8>> {
         let mut byte = [0];
         let count = match self {
@@ -163,8 +162,8 @@ impl Wire {
         Ok((count > 0).then_some(byte[0]))
     }
 
-    /// Whether the other side has ended what it sends, or the connection has failed. Reading finds that out
-    /// only after all that was sent before.
+    /// Reports whether the peer has closed its sending side, or the connection has failed. A read detects
+    /// that only after all earlier data.
     pub fn has_ended(&self) -> bool {
         let ready = match self {
             Wire::Tcp(stream) => stream.ready(Interest::READABLE).now_or_never(),
@@ -178,7 +177,7 @@ impl Wire {
     }
 }
 
-/// Reads and writes of a connection of one of two kinds: one branch per call.
+/// Implements reads and writes for a connection of two kinds: one branch per call.
 macro_rules! io_of_two_kinds {
     ($connection:ident, $first:ident, $second:ident) => {
         impl tokio::io::AsyncRead for $connection {
@@ -259,7 +258,7 @@ mod tests {
         assert!(listener.accept().await.unwrap().is_unix());
         drop(file);
         assert!(!path.exists());
-        // As a process leaves it that was killed.
+        // The state after a kill.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(listen_unix(&path, 8).unwrap());
         std::fs::write(&path, "precious").unwrap();

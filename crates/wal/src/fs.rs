@@ -1,8 +1,8 @@
-//! The only access to the disk: every durable byte is written through this trait, so that tests can crash it.
+//! File-system abstraction. Every durable byte is written through it, so that tests can inject crashes.
 //!
-//! * Files and directories are closed to other users: they contain values of clients.
-//! * No handle is kept longer than it is used, but for the tail's; a released file's blocks are free at once.
-//! * Nothing is retried but an interrupted read; the log decides what an error means.
+//! * Files and directories are inaccessible to other users: they contain clients' values.
+//! * Only the tail's handle is long-lived, so a released file's blocks are freed immediately.
+//! * Only interrupted reads are retried; the log decides how to handle errors.
 
 use std::fmt;
 use std::fs::{DirBuilder, OpenOptions};
@@ -12,43 +12,45 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A file system, as far as a log needs one.
+/// The file-system operations that a log needs.
 ///
-/// Names and contents are durable apart: a file's bytes by [`File::sync_data`], its name by [`Fs::sync_dir`].
-/// What the log relies on, and what the simulated file system of [`crate::testing`] grants no more than:
+/// Contents and names become durable separately: contents by [`File::sync_data`], names by
+/// [`Fs::sync_dir`]. The log relies on these guarantees, and the simulated file system of
+/// [`crate::testing`] provides no others:
 ///
-/// * a rename is atomic: after a crash the file has one of its two names, never none and never both;
-/// * a sync that returned without an error holds for every write that returned before it began;
-/// * unsynced writes and names may be kept or lost in any combination, and a write may be kept in part;
-/// * a sector that a write does not touch is not changed by it.
+/// * A rename is atomic: after a crash the file has exactly one of the two names.
+/// * A successful sync covers every write that returned before the sync was called.
+/// * Unsynced writes and names may survive or be lost in any combination, and a write may survive in
+///   part.
+/// * A write does not change sectors that it does not touch.
 ///
-/// Nothing is assumed of a sync that failed, except that its writes may read as if they had been kept.
+/// After a failed sync the state of its writes is unknown, and they may still appear intact when read.
 pub trait Fs: Clone + Send + Sync + 'static {
     type File: File;
 
-    /// Makes one directory, closed to other users. One that exists already is fine.
+    /// Creates one directory, inaccessible to other users. Succeeds if it already exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// Makes a new empty file, closed to other users; fails if the name is taken.
+    /// Creates an empty file, inaccessible to other users. Fails if the name exists.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
-    /// Renames a file within its directory, replacing what has that name.
+    /// Renames a file within its directory, replacing an existing file.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Names in a directory, in any order.
+    /// Lists the names in a directory, in any order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 }
 
-/// An open file. Offsets are absolute: no cursor is shared.
+/// An open file. Offsets are absolute; there is no cursor.
 pub trait File: Send + Sync + 'static {
-    /// Writes all of `bytes`, growing the file if needed.
+    /// Writes all of `bytes`, extending the file if needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Fills `buffer` as far as the file reaches; returns how much that was.
+    /// Reads into `buffer` up to the end of the file. Returns the number of bytes read.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Returns when the bytes, and the length needed to read them, are on the disk itself, not only in its
-    /// cache. Times and other facts about the file need not be.
+    /// Returns once the contents, and the length needed to read them, have reached stable storage, not only
+    /// the disk's cache. Timestamps and other metadata may be unsynced.
     fn sync_data(&self) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
     fn is_empty(&self) -> io::Result<bool> {
@@ -56,7 +58,7 @@ pub trait File: Send + Sync + 'static {
     }
 }
 
-/// The file system of the machine: a thin wrapper, so that no untested code is below it.
+/// The operating system's file system. A thin wrapper, to minimize the code that tests cannot simulate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFs;
 
@@ -93,20 +95,20 @@ impl Fs for RealFs {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // A name that is not text is not ours; the log ignores names it did not make.
+            // A name that is not UTF-8 cannot be one of the log's files.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        // fsync on a directory writes its entries; fdatasync would do as well, but no one promises it.
+        // fsync writes the directory's entries; fdatasync probably would, but does not guarantee it.
         std::fs::File::open(dir)?.sync_all()
     }
 }
 
-/// The file system of the machine for readers that must not change it: files are opened for reading,
-/// everything else fails.
+/// The operating system's file system without write access: files are opened for reading, everything
+/// else fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOnlyFs;
 
@@ -126,7 +128,8 @@ impl Fs for ReadOnlyFs {
         refused()
     }
 
-    /// A pipe, a device or a link is refused: opening it could wait, or do something.
+    /// Opens a regular file. Pipes, devices and links are rejected: opening one could block or have side
+    /// effects.
     fn open(&self, path: &Path) -> io::Result<RealFile> {
         if !std::fs::symlink_metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -178,21 +181,21 @@ impl File for RealFile {
     }
 }
 
-/// A call that a [`TimedFs`] has timed.
+/// A call timed by [`TimedFs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimedCall {
     Write { bytes: usize },
     Sync,
 }
 
-/// The machine's file system, with every write and every sync of a file timed.
+/// The operating system's file system with timing of each write and sync.
 ///
-/// The log itself knows no clock, and its caller sees a group only as a whole; what a write costs and what a
-/// sync costs shows here alone. Two readings of the clock per call, next to a call of the kernel.
+/// The log itself does not use a clock, and its caller sees whole groups only. The overhead is two
+/// clock readings per system call.
 #[derive(Clone)]
 pub struct TimedFs {
     clock: fn() -> Instant,
-    /// Receives each call that succeeded, and what it took.
+    /// Receives each successful call with its duration.
     note: Arc<dyn Fn(TimedCall, Duration) + Send + Sync>,
 }
 

@@ -1,30 +1,29 @@
-//! A look at a log as it lies on the disk, damaged or not. Writes nothing.
+//! Read-only inspection of a log on disk, corrupt or not.
 //!
 //! ```text
 //!   list ─▶ heads ─▶ per segment: Segment, then Frame · Frame · Damage · Frame … Torn ─▶ Inspection
 //! ```
 //!
-//! * Every frame that verifies is shown, in the order of the files, also after damage that
-//!   [`crate::Wal::open`] would refuse. The bytes between are shown as damage.
-//! * Each frame verifies by itself; whether it follows the one before is shown separately. Entries are shown
-//!   as written: of two with one index the later one counts.
-//! * Disk errors are findings as well: the rest of the log may be readable.
-//! * The log may be in use. Bytes that do not verify are read again before they are damage, and a segment
-//!   that is released meanwhile is none.
-//! * Memory: one window of a walk.
+//! * Every frame that verifies is reported in file order, even after corruption that
+//!   [`crate::Wal::open`] would reject. The bytes in between are reported as damage.
+//! * Frames are verified individually; a broken chain is reported separately. Entries are reported as
+//!   written: if an index occurs twice, the later one is valid.
+//! * I/O errors are findings as well: the rest of the log may be readable.
+//! * The log may be in use. Bytes that do not verify are read again before they are reported as damage,
+//!   and a segment released during the inspection is not damage.
+//! * Memory: the window of one cursor.
 //!
-//! What an operator sees, and what it means:
+//! Findings for operators:
 //!
-//! | finding | means |
+//! | finding | meaning |
 //! |---|---|
-//! | frame, not chained | a frame before it is missing: it was synced after other bytes |
-//! | damage with frames after it | bytes that were synced have changed since: the log does not open |
-//! | damage at the end of a sealed segment | the same: its successor says where it ended |
-//! | torn | a group that a crash interrupted; the log opens and drops it |
+//! | frame, not chained | a frame before it is missing: other bytes preceded it when it was written |
+//! | damage with frames after it | synced bytes have changed since: the log does not open |
+//! | damage at the end of a sealed segment | the same: the successor records the segment's end |
+//! | torn | a group interrupted by a crash; the log opens and drops it |
 //! | a void segment | left by an interrupted restart of the log; the next start removes it |
 //!
-//! The verdict on the whole comes from the recovery itself, so that an inspection never says other than a
-//! start.
+//! The overall result comes from recovery itself, so an inspection always agrees with a start.
 
 use std::path::{Path, PathBuf};
 
@@ -34,20 +33,20 @@ use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::recovery::{self, Stop};
 use crate::{Error, File, Fs, LogPosition, Recovery, Result};
 
-/// One thing that an inspection comes across.
+/// A finding of an inspection.
 #[derive(Clone, Copy, Debug)]
 pub enum Finding<'a> {
-    /// A file begins; what follows up to the next one lies in it.
+    /// Start of a file. Subsequent findings up to the next `Segment` belong to it.
     Segment(SegmentFound<'a>),
     Frame(FrameFound<'a>),
-    /// Bytes that should be frames and are none.
+    /// Bytes that should be frames but do not verify.
     Damage {
         file: &'a Path,
         offset: u64,
         bytes: u64,
         reason: &'a str,
     },
-    /// The remains of a group that was never reported as synced: not part of the log, and no damage.
+    /// Remains of a group that was never reported as synced: neither part of the log nor corruption.
     Torn {
         file: &'a Path,
         offset: u64,
@@ -55,38 +54,39 @@ pub enum Finding<'a> {
     },
 }
 
-/// A segment, as its head describes it.
+/// A segment, as described by its header.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentFound<'a> {
     pub file: &'a Path,
     pub sequence: u64,
-    /// Length of the file, which reaches further than its frames.
+    /// Length of the file, which exceeds its frames.
     pub bytes: u64,
-    /// The position before the first entry; None if the head is damaged.
+    /// Position before the first entry; `None` if the header is corrupt.
     pub base: Option<LogPosition>,
-    /// Whose log this is; empty if the head is damaged.
+    /// Identity of the log; empty if the header is corrupt.
     pub identity: &'a [u8],
-    /// The log begins anew here.
+    /// True if the log starts in this segment.
     pub is_origin: bool,
-    /// It lies before an origin: nothing in it counts, and the next start removes it.
+    /// True if the segment precedes an origin: its contents are ignored, and the next start removes it.
     pub is_void: bool,
 }
 
-/// A frame whose checksums agree.
+/// A frame with valid checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameFound<'a> {
     pub file: &'a Path,
     pub offset: u64,
-    /// Header and padding included.
+    /// Size including header and padding.
     pub bytes: u64,
-    /// Where its group begins in this file: what one sync made durable.
+    /// Offset of its group in this file. A group is made durable by one sync.
     pub group: u64,
     pub content: FrameContent<'a>,
-    /// Whether it names the frame before it by its checksum; if not, one is missing in between.
+    /// True if the frame refers to the preceding frame by its checksum. Otherwise a frame in between is
+    /// missing.
     pub is_chained: bool,
 }
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameContent<'a> {
     Entry {
@@ -94,28 +94,28 @@ pub enum FrameContent<'a> {
         kind: u8,
         payload: &'a [u8],
     },
-    /// The caller's state; the last one counts.
+    /// State of the caller; the last one is current.
     State(&'a [u8]),
-    /// Says only that everything before it was synced.
+    /// Proves that all preceding frames were synced; has no content.
     Mark,
 }
 
-/// The whole of it.
+/// Summary of an inspection.
 #[derive(Debug)]
 pub struct Inspection {
     pub segments: u64,
-    /// Frames that verify, those of void segments included.
+    /// Number of valid frames, including those in void segments.
     pub frames: u64,
-    /// Damage that was shown; a log that opens has none but in void segments.
+    /// Number of `Damage` findings. A log that opens has damage in void segments only.
     pub damages: u64,
-    /// What [`crate::Wal::open`] would say.
+    /// Result that [`crate::Wal::open`] would return.
     pub opens: Result<Recovery>,
 }
 
-/// Shows everything in the log of `dir` to `visit`, in the order of files and offsets.
+/// Reports the contents of the log in `dir` to `visit`, in the order of files and offsets.
 ///
-/// Fails only if there is no log, or if the directory itself cannot be listed. [`crate::ReadOnlyFs`] sees to
-/// it that nothing is written; the end of a log that is being written to may look torn.
+/// Fails only if there is no log, or if the directory itself cannot be listed. Use
+/// [`crate::ReadOnlyFs`] to prevent writes. The end of a log in use may look torn.
 pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) -> Result<Inspection> {
     let sequences = recovery::list(fs, dir)?.segments;
     if sequences.is_empty() {
@@ -125,9 +125,9 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
     let segments: Vec<Segment<F::File>> =
         sequences.iter().map(|sequence| Segment::open(fs, dir, *sequence)).collect();
     let origin = segments.iter().rposition(|segment| segment.is_origin()).unwrap_or(0);
-    // A segment with a damaged head still has frames; their seed follows from what all segments share.
+    // A segment with a corrupt header still has frames; their seed follows from the other segments.
     let heads = || segments.iter().filter_map(|segment| segment.head.as_ref().ok());
-    // A damaged head does not say whether its segment is salted. It is, unless a later one is not.
+    // A segment with a corrupt header is assumed to be salted, unless a later one is not.
     let unsalted = heads().rfind(|head| head.salt.is_none()).map_or(0, |head| head.sequence + 1);
     let salt = heads().find_map(|head| Some((head.salt?, unsalted)));
     let lineage = heads().next_back().map(|head| Lineage::of(head.identity.clone(), salt));
@@ -145,7 +145,7 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
     Ok(look.inspection)
 }
 
-/// A file, as far as it can be opened.
+/// A segment, possibly with an unreadable file or header.
 struct Segment<F> {
     sequence: u64,
     path: PathBuf,
@@ -171,7 +171,7 @@ impl<F: File> Segment<F> {
         self.head.as_ref().is_ok_and(|head| head.descent == Descent::Origin)
     }
 
-    /// Where the successor says that this segment ends.
+    /// Returns the end of this segment according to its successor.
     fn sealed_at(&self, next: Option<&Segment<F>>) -> Option<u64> {
         let next = next.filter(|next| next.sequence == self.sequence + 1)?.head.as_ref().ok()?;
         match next.descent {
@@ -181,7 +181,7 @@ impl<F: File> Segment<F> {
     }
 }
 
-/// In short: the file is named next to it.
+/// Formats an error without the file name, which is reported separately.
 fn reason(error: &Error) -> String {
     match error {
         Error::Corrupt { reason, .. } => (*reason).to_string(),
@@ -190,17 +190,16 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// An inspection under way.
 struct LogInspection<'v> {
     visit: &'v mut dyn FnMut(Finding<'_>),
-    /// Whether the log begins after this segment by now.
+    /// Reports whether the segment has been released.
     is_released: &'v dyn Fn(u64) -> bool,
     lineage: Option<Lineage>,
     inspection: Inspection,
 }
 
 impl LogInspection<'_> {
-    /// Counts what it shows: a log without damage opens, and one that opens has none that counts.
+    /// Reports and counts damage, unless the segment has been released.
     fn damage(&mut self, sequence: u64, file: &Path, offset: u64, bytes: u64, reason: &str) {
         if (self.is_released)(sequence) {
             return;
@@ -228,7 +227,7 @@ impl LogInspection<'_> {
         let seed = head.map(SegmentHead::seed).or_else(of_lineage);
         let (Some(file), Some(seed)) = (&segment.file, seed) else { return };
         let sealed_at = segment.sealed_at(next);
-        // After a seal there are remains of a torn tail, or of the file's previous use: neither is part of
+        // Bytes after the recorded end are remains of a torn tail or of the file's previous use, not part of
         // the log.
         let mut limit = segment.bytes;
         if let Some(end) = sealed_at {
@@ -252,7 +251,7 @@ impl LogInspection<'_> {
         }
     }
 
-    /// Shows the frames of a segment and what lies between them.
+    /// Reports the frames of a segment and the damage between them.
     fn frames<F: File>(
         &mut self,
         segment: &Segment<F>,
@@ -281,11 +280,11 @@ impl LogInspection<'_> {
             if sealed_at.is_none() && self.is_the_end(segment, &stop) {
                 return Ok(());
             }
-            // The member may have written it since.
+            // The member may have written it in the meantime.
             if walk.frame_again()?.is_ok() {
                 continue;
             }
-            // What follows in a file that was released meanwhile is of another segment.
+            // If the file was released, the following bytes belong to another segment.
             if (self.is_released)(segment.sequence) {
                 return Ok(());
             }
@@ -314,8 +313,8 @@ impl LogInspection<'_> {
         (self.visit)(Finding::Frame(FrameFound { file, offset, bytes, group, content, is_chained }));
     }
 
-    /// Whether a segment without a successor ends here, by the recovery's own judgement; shows what is torn
-    /// there.
+    /// Reports whether a segment without a successor ends at `stop`, using recovery's classification, and
+    /// reports torn bytes there.
     fn is_the_end<F: File>(&mut self, segment: &Segment<F>, stop: &Stop) -> bool {
         let (Some(file), Ok(head)) = (&segment.file, &segment.head) else { return false };
         if stop.offset < head.groups {

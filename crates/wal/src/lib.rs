@@ -1,5 +1,5 @@
-//! Durable log: what `sync` reported is still there after any crash, and nothing that was not appended ever
-//! appears.
+//! Write-ahead log: everything reported by `sync` survives any crash, and nothing appears that was not
+//! appended.
 //!
 //! ```text
 //!   append ──▶ group buffer ──sync: one write, one fdatasync──▶ tail segment ──full: cut──▶ next segment
@@ -7,11 +7,11 @@
 //!   Reader ◀── entries by a sparse index, from any thread ◀──────────┘      release: whole old segments
 //! ```
 //!
-//! * Entries are numbered without gaps. Appending an index that exists replaces it and all after it, as Raft
-//!   does with a conflict.
-//! * A group that a crash interrupted is kept as a prefix of its frames, possibly none; damage to what was
-//!   synced before is an error, never a shorter log.
-//! * After any failed write or sync the log fails every later call of this process.
+//! * Entries are numbered without gaps. Appending an existing index replaces it and all later ones,
+//!   which is how Raft resolves a conflict.
+//! * A group interrupted by a crash is recovered as a prefix of its frames, possibly empty. Corruption
+//!   of synced bytes is an error, never a shorter log.
+//! * After a failed write or sync, every later call of this process fails.
 //!
 //! ```
 //! use std::path::Path;
@@ -39,34 +39,34 @@
 //! # }
 //! ```
 //!
-//! What each call costs the disk:
+//! I/O per call:
 //!
 //! | call | writes | syncs |
 //! |---|---|---|
 //! | `append`, `put_state` | none; the group at 8 MiB | none |
-//! | `sync` | one, of the whole group | one of the file; a cut adds two and a rename, once in 64 MiB |
+//! | `sync` | one, of the whole group | the file; a new segment adds two and a rename, once in 64 MiB |
 //! | `restart_at` | the head of a new segment | file, directory; directory again for each old segment |
 //! | `release_before` | none | the directory, for each segment |
 //! | `Reader::read` | none | none |
-//! | `open` | the last group once more, a new segment's head | as a cut |
+//! | `open` | the last group once more, a new segment's head | the same as for a new segment |
 //!
-//! The bytes on the disk are described in `docs/disk-format.md`, the reasons for them in
-//! `docs/decisions/0002-log-frames-name-their-sync-group.md`.
+//! `docs/disk-format.md` describes the on-disk format, and
+//! `docs/decisions/0002-log-frames-name-their-sync-group.md` the reasons for it.
 //!
-//! Knows bytes, indexes and terms; knows nothing of messages, keys, members, clocks or threads.
+//! Independent of messages, keys, members, clocks and threads.
 
-mod fs; // access to the disk
-mod types; // what is logged, every way to fail
+mod fs; // file-system abstraction
+mod types; // entries and errors
 
-mod format; // bytes of frames and segments
+mod format; // on-disk format of frames and segments
 
-mod entries; // entries on their way to the disk, and back to readers
-mod recovery; // settings, and how a log is read back
-mod wal; // append, sync, cut, release, restart
+mod entries; // the group buffer, the index of synced entries, and readers
+mod recovery; // options, and recovery of a log
+mod wal; // append, sync, segments, release, restart
 
-mod inspect; // a look at a log that may be damaged, without touching it
+mod inspect; // read-only inspection of a log that may be corrupt
 
-pub mod testing; // a file system in memory that crashes on demand
+pub mod testing; // simulated file system with crashes and faults
 
 pub use entries::Reader;
 pub use fs::{File, Fs, ReadOnlyFs, RealFile, RealFs, TimedCall, TimedFile, TimedFs};

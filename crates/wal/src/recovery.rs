@@ -1,37 +1,36 @@
-//! How a log is read back: every byte verified, nothing dropped that was synced, nothing accepted that was
-//! not written.
+//! Recovery of a log: verifies every byte, and neither drops synced frames nor accepts unwritten ones.
 //!
 //! ```text
 //!  list ─▶ heads, newest to oldest, up to the origin ─▶ frames, oldest to newest ─▶ end of the newest
 //! ```
 //!
-//! * A segment that has a successor ends exactly where the successor's header says, by offset and checksum:
-//!   any deviation is corruption.
-//! * In the newest segment the log ends at the first bytes that are not the next frame of the chain. They are
-//!   a torn tail unless a frame after them belongs to a *later* group: such a frame was written when those
-//!   bytes were synced already, so they were damaged since, and that is corruption. Frames of the *same*
-//!   group may have reached the disk out of order before a power cut: the group was never reported as synced.
-//! * One case cannot be distinguished: damage to the very last group, or the loss of the newest file. A
-//!   successor's header or a mark guards that group from then on; `Wal::close` writes a mark, and `Wal::open`
-//!   begins a new segment.
+//! * A segment with a successor must match the end offset and checksum in the successor's header. Any
+//!   deviation is corruption.
+//! * In the latest segment the log ends at the first bytes that do not continue the chain. They are a
+//!   torn tail unless a later frame belongs to a *later* group: such a frame was written after those
+//!   bytes had been synced, so they were corrupted since. Later frames of the *same* group may have
+//!   reached the disk out of order before a power failure; that group was never reported as synced.
+//! * Corruption of the very last group, and loss of the latest file, cannot be detected. A successor's
+//!   header or a mark protects that group from then on: `Wal::close` writes a mark, and `Wal::open`
+//!   starts a new segment.
 //!
 //! Two examples, with groups in brackets and `x` for bytes that do not verify:
 //!
 //! ```text
 //!   [A B] [C D x F] zeros           D is the last entry, F is dropped: the sync of C to F never returned
-//!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and what followed it
+//!   [A B] [C x] [E] zeros           corruption at x: E was written after the sync of C and x
 //! ```
 //!
-//! What is asked of the *bytes* here, with an error, is what the writer asserts of *itself*: no gap, no term
-//! that goes back, no entry at or below the base of its segment.
+//! Recovery returns errors for the invariants that the writer asserts: no gap, no decreasing term, no
+//! entry at or below the base of its segment.
 //!
-//! Why no length, count or end is stored apart from the frames: it would have to be written and synced with
-//! every group, in another place, and a crash between the two would leave a log that contradicts itself. The
-//! frames prove their own order; only the very last of them have no successor that proves them.
+//! Lengths, counts or ends are not stored separately from the frames: they would have to be written and
+//! synced elsewhere with every group, and a crash between the two writes would leave a contradictory
+//! log. The frames prove their own order; only the last ones have no successor to prove them.
 //!
-//! Recovery keeps no payload but the latest state; memory is one window of a walk. It writes nothing: what
-//! must be written before a log can go on is [`crate::Wal::open`]'s affair, and an inspection runs the same
-//! code.
+//! Recovery retains no payload except the latest state, and uses the memory of one cursor window. It
+//! does not write, so that inspections can share it; [`crate::Wal::open`] does the writes needed to
+//! continue the log.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,53 +42,48 @@ use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::types::IoContext;
 use crate::{Error, File, Fs, LogIndex, LogPosition, Result};
 
-/// Looks at a log whose segments are released while it is read. Each takes part of a second, and a segment of
-/// 64 MiB is written between two releases.
+/// Maximum attempts to read a log whose segments are concurrently released. An attempt takes a fraction
+/// of a second, and 64 MiB are written between two releases.
 const LOOKS_MAX: usize = 8;
 
-/// What `open` found, for its caller to check against what it knows from elsewhere: whose log this is, and
-/// whether it reaches as far as it must. Entries are read through [`crate::Wal::reader`]: recovery itself
-/// keeps none in memory.
+/// Result of `open`, for the caller to check against other sources: whether it is the expected log, and
+/// complete. Entries are not included; read them through [`crate::Wal::reader`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The bytes given to `create`. To be compared before anything is believed: a directory may have been
-    /// mixed up.
+    /// Bytes given to `create`. Compare them before using the log: directories may have been mixed up.
     pub identity: Vec<u8>,
-    /// What makes this log another one than every other of its identity. None before the first segment that
-    /// has one, in a log that was begun without.
+    /// Salt, which distinguishes this log from others with the same identity. `None` for a log created
+    /// without a salt that has no segment with one yet.
     pub salt: Option<[u8; 16]>,
-    /// The last synced state, if one was ever put.
+    /// Last synced state, if one was ever put.
     pub state: Option<Vec<u8>>,
-    /// The position before the first entry kept.
+    /// Position before the first retained entry.
     pub start: LogPosition,
-    /// The last entry, or the start when there is none. If the commit index in the state is beyond it, synced
-    /// entries were lost to damage that looked like a torn tail.
+    /// Last entry, or the start if there is none. If the commit index in the state is beyond it, synced
+    /// entries were lost to corruption that resembled a torn tail.
     pub last: LogPosition,
-    /// Bytes of an unfinished group after the last whole frame; they were never reported as synced.
+    /// Size of an incomplete group after the last whole frame. It was never reported as synced.
     pub torn_bytes: u64,
 }
 
-/// Everything found in a directory.
 pub(crate) struct RecoveredFiles<F> {
     pub catalogue: Catalogue,
     pub identity: Vec<u8>,
-    /// The salt of the log and the first segment that has it; none if all were written before logs had one.
+    /// Salt of the log and first segment with it; `None` if all segments predate salts.
     pub salt: Option<(Salt, u64)>,
     pub state: Option<Vec<u8>>,
     pub torn_bytes: u64,
     pub tail: Tail<F>,
-    /// Where the last group of the tail begins: what a failed sync may have left in memory only.
+    /// Start of the last group of the tail, which a failed sync may have left in memory only.
     pub last_group: u64,
-    /// Decides whether the newest segment can be written on, or must be sealed by a new one.
+    /// Decides whether to append to the latest segment or to seal it with a new one.
     pub ending: Ending,
-    /// To be removed, in this order. Segments of which nothing counts, left by a restart or a release that
-    /// was cut short.
+    /// Obsolete segments to remove, in this order, left by an interrupted restart or release.
     pub void: Vec<u64>,
     pub spare: Spare,
 }
 
 impl<F> RecoveredFiles<F> {
-    /// What an open or an inspection of the log returns.
     pub fn recovery(&self) -> Recovery {
         Recovery {
             identity: self.identity.clone(),
@@ -102,19 +96,17 @@ impl<F> RecoveredFiles<F> {
     }
 }
 
-/// How the newest segment ends.
+/// State of the latest segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nothing was written after its head.
+    /// Empty after its head.
     Fresh,
-    /// There are groups, or remains of one.
+    /// Contains groups, or the remains of one.
     Used,
 }
 
-/// Names in the directory of a log; what is neither a segment nor the spare belongs to others and is left
-/// alone.
+/// Files in the directory of a log. Other files are ignored.
 pub(crate) struct Listing {
-    /// Ascending.
     pub segments: Vec<u64>,
     pub spare: Spare,
 }
@@ -130,7 +122,7 @@ pub(crate) fn list<F: Fs>(fs: &F, dir: &Path) -> Result<Listing> {
     Ok(Listing { segments, spare })
 }
 
-/// As `recover`, of a log that may be in use: segments that are released meanwhile are no damage.
+/// Calls [`recover`] on a log that may be in use, and tolerates concurrent releases of segments.
 pub(crate) fn recover_live<F: Fs>(fs: &F, dir: &Path) -> Result<RecoveredFiles<F::File>> {
     let mut oldest = list(fs, dir)?.segments.first().copied();
     for _ in 1..LOOKS_MAX {
@@ -156,8 +148,8 @@ pub(crate) fn recover<F: Fs>(fs: &F, dir: &Path) -> Result<RecoveredFiles<F::Fil
         let (opened, next) = (open_segment(fs, dir, pair[0].sequence)?, &pair[1]);
         replay_sealed(&mut replay, &opened, next)?;
         if next.base.index < replay.catalogue.start().index {
-            // At a conflict the log turned back below all that is left in front of this segment: those
-            // segments were being released, one by one.
+            // At a conflict, the log went back below all remaining earlier segments: their release was in
+            // progress.
             void.extend(replay.catalogue.segments());
             replay = Replay { state: replay.state, ..Replay::new(next) };
         } else {
@@ -180,8 +172,8 @@ struct OpenedSegment<F> {
     bytes: u64,
 }
 
-/// Reads the heads from the newest segment back to the origin or the oldest. Returns the sequences before
-/// that, which are void, and the heads, oldest first.
+/// Reads the heads from the latest segment back to the origin or the oldest segment. Returns the void
+/// sequences before it, and the heads, oldest first.
 fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>, Vec<SegmentHead>)> {
     let mut heads: Vec<SegmentHead> = Vec::new();
     for (at, &sequence) in sequences.iter().enumerate().rev() {
@@ -205,7 +197,8 @@ fn read_heads<F: Fs>(fs: &F, dir: &Path, sequences: &[u64]) -> Result<(Vec<u64>,
     Ok((Vec::new(), heads))
 }
 
-/// One at a time: a log may have more segments than a process may open files.
+/// Opens one segment. Segments are opened one at a time because a log may have more than the limit of
+/// open files.
 fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<OpenedSegment<F::File>> {
     let path = segment::path(dir, sequence);
     let (file, bytes) = segment::open(fs, &path)?;
@@ -216,7 +209,6 @@ fn open_segment<F: Fs>(fs: &F, dir: &Path, sequence: u64) -> Result<OpenedSegmen
     Ok(OpenedSegment { head, file, path, bytes })
 }
 
-/// What the frames read so far add up to.
 struct Replay {
     catalogue: Catalogue,
     state: Option<Vec<u8>>,
@@ -225,14 +217,14 @@ struct Replay {
 }
 
 impl Replay {
-    /// A log whose oldest segment is this one.
+    /// Creates the state for a log that starts in this segment.
     fn new(head: &SegmentHead) -> Replay {
         let catalogue = Catalogue::new(head.sequence, head.base);
         Replay { catalogue, state: None, segment: head.sequence, base: head.base }
     }
 
-    /// Takes in a frame that continues the chain. States of all segments pass by: the last one is the latest.
-    /// The laws that the writer asserts are errors here.
+    /// Applies a frame that continues the chain. The last state is current. Violations of the writer's
+    /// invariants are errors here.
     fn frame(&mut self, offset: u64, frame: &Frame<'_>) -> Result<()> {
         match frame.header.type_ {
             Type::Entry => self.entry(offset, frame.header.position)?,
@@ -242,8 +234,8 @@ impl Replay {
         Ok(())
     }
 
-    /// A frame can verify and still make no sense, if a program wrote nonsense. Then the log is refused as
-    /// well.
+    /// Applies an entry. A valid frame can still be inconsistent if a program wrote it so; the log is then
+    /// rejected.
     fn entry(&mut self, offset: u64, position: LogPosition) -> Result<()> {
         let breach = |reason| Err(corrupt(self.segment, offset, reason));
         if position.index <= self.base.index {
@@ -260,7 +252,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Goes on to the next segment.
     fn enter(&mut self, head: &SegmentHead) -> Result<()> {
         if self.catalogue.term(head.base.index) != Some(head.base.term) {
             return Err(corrupt(head.sequence, 0, "the base is not an entry of the log"));
@@ -271,18 +262,17 @@ impl Replay {
     }
 }
 
-/// Why the frames of a segment stopped, and where.
+/// Position and reason at which the frames of a segment stopped.
 pub(crate) struct Stop {
     pub offset: u64,
     pub reason: &'static str,
-    /// Checksum of the last frame before `offset`.
     pub crc: u32,
-    /// Where the group of that frame begins.
     pub group: u64,
 }
 
-/// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it. What
-/// that means is for the caller: in a sealed segment it is damage, in the newest one perhaps the end.
+/// Follows the chain of a segment up to `walk`'s limit, or to the first bytes that do not continue it.
+/// The caller interprets the stop: in a sealed segment it is corruption, in the latest one it may be
+/// the end of the log.
 fn follow<F: File>(
     replay: &mut Replay,
     walk: &mut FrameCursor<'_, F>,
@@ -291,7 +281,7 @@ fn follow<F: File>(
     follow_from(replay, walk, opened, segment::head_crc(&opened.head), PAGE_BYTES as u64)
 }
 
-/// As `follow`, after a frame with this checksum, whose group begins there.
+/// Continues [`follow`] after a frame with checksum `crc` in the group at `group`.
 fn follow_from<F: File>(
     replay: &mut Replay,
     walk: &mut FrameCursor<'_, F>,
@@ -319,7 +309,7 @@ fn follow_from<F: File>(
     }
 }
 
-/// Goes through a segment whose end is proven by the header of the next one.
+/// Replays a segment whose end is recorded in the header of the next one.
 fn replay_sealed<F: File>(replay: &mut Replay, opened: &OpenedSegment<F>, next: &SegmentHead) -> Result<()> {
     let Descent::Continues { end, crc } = next.descent else {
         unreachable!("heads are read back to an origin, which is the first of them");
@@ -338,15 +328,15 @@ fn replay_sealed<F: File>(replay: &mut Replay, opened: &OpenedSegment<F>, next: 
     Ok(())
 }
 
-/// Goes through the segment that was being written. Returns it as the tail to write on, how it ends, where
-/// its last group begins, and the bytes of a torn tail.
+/// Replays the latest segment. Returns the tail to append to, its state, the offset of its last group,
+/// and the size of a torn tail.
 fn replay_newest<F: File>(
     replay: &mut Replay,
     opened: OpenedSegment<F>,
 ) -> Result<(Tail<F>, Ending, u64, u64)> {
     let mut frames = walk(&opened.file, &opened.head, PAGE_BYTES as u64, opened.bytes);
     let mut stop = follow(replay, &mut frames, &opened)?;
-    // The state at the head was synced before the segment got its name: there is no torn tail up to there.
+    // The state at the head was synced before the segment got its name, so it cannot be torn.
     if stop.offset < opened.head.groups {
         return Err(corrupt(opened.head.sequence, stop.offset, stop.reason));
     }
@@ -354,7 +344,7 @@ fn replay_newest<F: File>(
         match torn_bytes(&opened.file, &opened.head, &opened.path, opened.bytes, &stop) {
             Ok(torn_bytes) => break torn_bytes,
             Err(error) => {
-                // An inspection may look while a member writes: what was not there yet is, by now.
+                // During an inspection, the member may have written these bytes in the meantime.
                 let mut rest = walk(&opened.file, &opened.head, stop.offset, opened.bytes);
                 let later = follow_from(replay, &mut rest, &opened, stop.crc, stop.group)?;
                 if later.offset == stop.offset {
@@ -373,8 +363,8 @@ fn replay_newest<F: File>(
     Ok((tail, ending, stop.group, torn_bytes))
 }
 
-/// Classifies the bytes after the last frame of the log: the length of a torn tail, or the error that they
-/// are damage.
+/// Classifies the bytes after the last frame of the log. Returns the length of a torn tail, or an error
+/// if they are corrupt.
 pub(crate) fn torn_bytes<F: File>(
     file: &F,
     head: &SegmentHead,
@@ -384,11 +374,11 @@ pub(crate) fn torn_bytes<F: File>(
 ) -> Result<u64> {
     let mut torn_end = stop.offset;
     let mut damaged = false;
-    // A survivor of the same group proves nothing. One of a later group proves that these bytes were synced
-    // before it was written.
+    // A later frame of the same group is inconclusive. One of a later group proves that these bytes were
+    // synced before it was written.
     let mut judge = |offset: u64, header: &Header| {
         torn_end = offset + header.frame_bytes() as u64;
-        // A whole frame that is not the next of the chain was written after other bytes than those found.
+        // A whole frame that does not continue the chain was written after other bytes than those found.
         damaged |= u64::from(header.group) > stop.offset || offset == stop.offset;
     };
     let mut rest = walk(file, head, stop.offset, file_bytes);
@@ -396,8 +386,8 @@ pub(crate) fn torn_bytes<F: File>(
     if damaged && !base::mutant("lost-tail") {
         return Err(corrupt(head.sequence, stop.offset, stop.reason));
     }
-    // The writer zeroes the rest of the page after a group: anything else there is part of a torn one. Also
-    // of a whole page, if the group before ended with one.
+    // The writer zeroes the rest of the page after a group, or the next page if the group filled its page.
+    // Other bytes there belong to a torn group.
     let mut page = walk(file, head, stop.offset, segment::page_end(stop.offset).min(file_bytes));
     let bytes = page.peek(PAGE_BYTES).attempt("read log segment", path)?;
     let dirty = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at as u64 + 1);
@@ -412,22 +402,22 @@ fn corrupt(segment: u64, offset: u64, reason: &'static str) -> Error {
     Error::Corrupt { segment, offset, reason }
 }
 
-/// The settings of a log.
+/// Options of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct WalOptions {
-    /// A segment is cut after the group that reaches this size. [`WalOptions::SEGMENT_BYTES`] but for tests.
+    /// Size at which a segment is full. [`WalOptions::SEGMENT_BYTES`] except in tests.
     pub segment_bytes: u64,
-    /// Random, and unknown to all who choose payloads: it makes the frames of the log unpredictable, so that
-    /// no payload looks like a frame. Taken when the log is created, or opened for the first time since logs
-    /// have a salt; from then on the log keeps its own, and this one is ignored.
+    /// Random bytes, unknown to anyone who chooses payloads. They make the frames unpredictable, so that no
+    /// payload can pass for a frame. Used when a log is created, or first opened if it predates salts;
+    /// afterwards the log retains its salt and ignores this one.
     pub salt: [u8; 16],
 }
 
 impl WalOptions {
-    /// Large enough that a cut (two syncs and a rename) is rare, small enough that the log gives back space
-    /// soon.
+    /// Default size: large enough to make new segments (two syncs and a rename) rare, small enough to
+    /// release space soon.
     pub const SEGMENT_BYTES: u64 = 64 << 20;
-    /// Offsets in a segment are 32 bits wide, and a group may begin just below the end.
+    /// Maximum size. Offsets in a segment are 32 bits wide, and a group may start just below the end.
     const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
     pub(crate) fn check(self) {

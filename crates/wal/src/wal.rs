@@ -5,18 +5,18 @@
 //!   put_state ─▶ group ──sync──▶ tail ──▶ catalogue ◀── readers
 //! ```
 //!
-//! One sync: one copy of each payload (made by `append`), one write, one fdatasync, one short lock of the
-//! catalogue.
+//! A sync costs one copy of each payload (made by `append`), one write, one fdatasync, and one short
+//! lock of the catalogue.
 //!
-//! * The catalogue learns of an entry only after it was synced.
-//! * Every group lies in one segment. The cut comes after the group that filled a segment, within the same
-//!   `sync`: about two syncs and a rename, once in 64 MiB.
-//! * All that is reported or readable was synced; what was synced may be there although it was never
-//!   reported, if the process ended between the two.
-//! * Frames are encoded when they are appended, for the place where they will lie; hence the two rare cases
-//!   in which `append` itself must write (see there).
-//! * After a failed write or sync nothing is written any more: what the kernel kept of it is unknown, and a
-//!   second fsync may report as safe what the first one lost.
+//! * An entry is added to the catalogue only after it was synced.
+//! * Every group lies in one segment. A new segment is started after the group that filled the previous
+//!   one, within the same `sync`: about two syncs and a rename, once in 64 MiB.
+//! * Everything reported or readable was synced. The converse does not hold if the process exits
+//!   between the two.
+//! * Frames are encoded on append for their final location. Therefore `append` itself writes in two
+//!   rare cases.
+//! * After a failed write or sync, the log does not write any more: it is unknown which writes the
+//!   kernel retained, and a second fsync may succeed although the first one lost data.
 
 use std::path::{Path, PathBuf};
 
@@ -30,21 +30,21 @@ use crate::{
     Entry, Error, Fs, LogIndex, LogPosition, PAYLOAD_BYTES_MAX, Reader, Recovery, Result, Term, WalOptions,
 };
 
-/// What one `sync` made durable.
+/// Summary of a `sync`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncResult {
-    /// Bytes of frames; the padding is not counted.
+    /// Size of the frames without padding.
     pub bytes: u64,
-    /// Entries and states.
+    /// Number of entries and states.
     pub frames: u64,
-    /// Segments begun: a caller who wants to release may do so when this is not zero.
+    /// Number of new segments. If it is not zero, the caller may want to release old ones.
     pub cuts: u64,
 }
 
-/// The one writer of a log. It is to be owned by one thread, and one process at a time may have a log open:
-/// nothing here locks the directory.
+/// The writer of a log, to be owned by one thread. Only one process may open a log at a time; the
+/// directory is not locked here.
 ///
-/// Dropping it loses what was not synced, as a crash would; [`Wal::close`] ends it in good order.
+/// Dropping it loses unsynced frames, like a crash. Use [`Wal::close`] for an orderly shutdown.
 #[derive(Debug)]
 pub struct Wal<F: Fs> {
     fs: F,
@@ -52,43 +52,41 @@ pub struct Wal<F: Fs> {
     options: WalOptions,
     /// Repeated in the header of each segment.
     lineage: Lineage,
-    /// The latest state put, repeated at the head of each segment.
+    /// Latest state, repeated at the head of each segment.
     state: Option<Vec<u8>>,
     tail: Tail<F::File>,
     group: SyncGroup,
-    /// Entries up to this one are settled: never appended again.
+    /// Entries up to this one cannot be replaced.
     start: LogIndex,
-    /// The last entry appended.
     last: LogPosition,
     spare: Spare,
-    /// Segments from this one on were written by this process, and not read back from the disk.
+    /// First segment that this process wrote without reading it back from disk.
     first_own: u64,
     reader: Reader<F>,
-    /// Synced but not yet reported, because a group had to be written before `sync` was called.
+    /// Synced but not yet reported, because a group was written before `sync` was called.
     unreported: SyncResult,
     health: Health,
 }
 
-/// After a failure the log has to be opened anew, by a restart of the process.
+/// State of the log. After a failure, the process must restart and reopen it.
 #[derive(Debug)]
 enum Health {
     Sound,
-    /// Failed in a call that cannot say so; the next `sync` does.
+    /// A call without a result failed; the next `sync` returns the error.
     Failing(Error),
     Failed,
 }
 
 impl<F: Fs> Wal<F> {
-    /// Whether `dir` holds a log. A `create` that was cut short leaves none.
+    /// Reports whether `dir` contains a log. An interrupted `create` leaves none.
     pub fn exists(fs: &F, dir: &Path) -> Result<bool> {
         Ok(!recovery::list(fs, dir)?.segments.is_empty())
     }
 
-    /// Makes a log whose first entry will be the one after `start`. `identity` (opaque, at most 1 KiB) is
-    /// repeated in each segment: whose log this is. The log exists wholly or not at all. The parent of `dir`
-    /// must exist.
+    /// Creates a log that starts after `start`. `identity` (opaque, at most 1 KiB) identifies the log and
+    /// is repeated in each segment. Creation is atomic. The parent of `dir` must exist.
     ///
-    /// What makes the frames unpredictable is [`WalOptions::salt`]; the identity may be public.
+    /// The identity may be public; [`WalOptions::salt`] makes the frames unpredictable.
     pub fn create(
         fs: F,
         dir: &Path,
@@ -114,15 +112,15 @@ impl<F: Fs> Wal<F> {
         Ok(Wal::assemble(fs, dir, options, lineage, None, tail, Spare::Absent, catalogue))
     }
 
-    /// Opens a log, checks every byte of it, and drops an unfinished group at its end.
+    /// Opens a log, verifies every byte, and drops an incomplete group at its end.
     ///
-    /// Damage to what was synced is [`Error::Corrupt`]; only damage to the very last group of a log that was
-    /// not closed can be taken for a torn tail, and shows in [`Recovery::torn_bytes`].
+    /// Corruption of synced bytes is [`Error::Corrupt`]. Only corruption of the very last group of a log
+    /// that was not closed can be mistaken for a torn tail, reported in [`Recovery::torn_bytes`].
     pub fn open(fs: F, dir: &Path, options: WalOptions) -> Result<(Wal<F>, Recovery)> {
         options.check();
         let found = recovery::recover(&fs, dir)?;
-        // What was read may be in memory only, names included, if the last process ended between a write and
-        // its sync. It is about to be trusted.
+        // If the previous process exited between a write and its sync, the bytes read here, and the names,
+        // may be in memory only. Make them durable before they are used.
         found
             .tail
             .renew(found.last_group)
@@ -130,8 +128,7 @@ impl<F: Fs> Wal<F> {
         fs.sync_dir(dir).attempt("sync directory", dir)?;
 
         let recovery = found.recovery();
-        // A log without a salt gets one from its next segment on: the segments that are there stay as they
-        // are.
+        // A log without a salt gets one from its next segment on. Existing segments do not change.
         let salt = found.salt.unwrap_or((options.salt, found.tail.sequence + 1));
         let (lineage, state) = (Lineage::of(found.identity, Some(salt)), found.state);
         let mut wal =
@@ -140,8 +137,8 @@ impl<F: Fs> Wal<F> {
         wal.discard(&found.void)?;
         match found.ending {
             Ending::Fresh => {}
-            // The new segment's header proves where the old one ends: remains after that point need no
-            // wiping, and damage before it can no longer pass for a torn tail.
+            // The new segment's header records the end of the old one: remains after it need not be wiped,
+            // and corruption before it can no longer pass for a torn tail.
             Ending::Used => wal.cut(wal.last)?,
         }
         Ok((wal, recovery))
@@ -179,24 +176,23 @@ impl<F: Fs> Wal<F> {
         }
     }
 
-    /// Adds an entry to the group. An index that exists already replaces that entry and all after it.
+    /// Adds an entry to the group. An existing index replaces that entry and all later ones.
     ///
-    /// Panics on a gap, on a term that goes back, on an index that was released, and on a payload above
-    /// [`PAYLOAD_BYTES_MAX`].
+    /// Panics on a gap, a decreasing term, a released index, and a payload above [`PAYLOAD_BYTES_MAX`].
     ///
-    /// Touches the disk only in two rare cases: when the group has reached 8 MiB, and when the entry replaces
-    /// one of an earlier segment. The next `sync` returns the failure.
+    /// Writes to the disk in two rare cases: if the group has reached 8 MiB, or if the entry replaces one
+    /// in an earlier segment. The next `sync` returns an error of such a write.
     pub fn append(&mut self, entry: Entry<'_>) {
         let Entry { index, term, kind, payload } = entry;
         assert!(payload.len() <= PAYLOAD_BYTES_MAX, "entry {index} has {} bytes", payload.len());
         if !self.is_sound() {
-            return; // where the log ends is unknown; `sync` returns the error
+            return; // the end of the log is unknown; `sync` returns the error
         }
         assert!(index > self.start, "entry {index} was released");
         assert!(index <= self.last.index.next(), "gap in the log: {index} after {}", self.last.index);
         let before = LogPosition { index: LogIndex(index.0 - 1), term: self.term_before(index) };
         assert!(term >= before.term, "entry {index} of term {term} after one of term {}", before.term);
-        // Before the base is looked at: this may cut the segment.
+        // Must precede the check of the base, because it may start a new segment.
         if self.group.bytes.len() >= GROUP_BYTES_MAX {
             self.attempt(Wal::flush);
         }
@@ -209,9 +205,10 @@ impl<F: Fs> Wal<F> {
         }
     }
 
-    /// Adds an opaque state to the group; the latest one is what `open` gives back.
+    /// Adds an opaque state to the group; `open` returns the latest one.
     ///
-    /// A crash may keep a prefix of an unsynced group: what must not be found without the other comes second.
+    /// A crash may preserve a prefix of an unsynced group: of two dependent records, put the dependent one
+    /// second.
     pub fn put_state(&mut self, state: &[u8]) {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         if !self.is_sound() {
@@ -226,31 +223,29 @@ impl<F: Fs> Wal<F> {
         }
     }
 
-    /// Makes the group durable with one write and one fdatasync. An empty group costs nothing.
+    /// Makes the group durable with one write and one fdatasync. Free if the group is empty.
     ///
-    /// After an error the log is poisoned: every later call fails, and only opening it anew shows what was
-    /// kept.
+    /// An error poisons the log: every later call fails, and only reopening it shows which writes survived.
     pub fn sync(&mut self) -> Result<SyncResult> {
         self.guarded(Wal::flush)?;
         Ok(std::mem::take(&mut self.unreported))
     }
 
-    /// Begins the log anew after `start` with `state`, as a follower does that got a snapshot instead of
-    /// entries. Every entry kept so far and the unsynced group are discarded. Durable and atomic when it
-    /// returns.
+    /// Restarts the log after `start` with `state`, for a follower that received a snapshot instead of
+    /// entries. All entries and the unsynced group are discarded. Atomic, and durable on return.
     ///
-    /// What a crash leaves: before the new segment has its name the old log, as if nothing had been called;
-    /// from then on the new one, with the old segments void until the next start removes them. There is no
-    /// state in between.
+    /// A crash before the rename of the new segment leaves the old log unchanged. After it, the log is the
+    /// new one, and the old segments are void until the next start removes them. There is no intermediate
+    /// state.
     pub fn restart_at(&mut self, start: LogPosition, state: &[u8]) -> Result<()> {
         assert!(state.len() <= PAYLOAD_BYTES_MAX, "a state of {} bytes", state.len());
         self.guarded(|wal| {
-            // What waits in the group is older than the snapshot that the log restarts from.
+            // Frames in the group are older than the snapshot.
             wal.group.clear();
             wal.state = Some(state.to_vec());
             wal.begin(start, Descent::Origin)?;
             let sequence = wal.tail.sequence;
-            // From here on the log is the new one, also if the old files remain.
+            // From here on the log is the new one, even if old files remain.
             let mut catalogue = wal.reader.catalogue();
             let void: Vec<u64> = catalogue.segments().collect();
             *catalogue = Catalogue::new(sequence, start);
@@ -260,20 +255,20 @@ impl<F: Fs> Wal<F> {
         })
     }
 
-    /// Removes whole segments that hold only entries below `index`. Returns how many.
+    /// Removes whole segments that contain only entries below `index`. Returns their number.
     ///
-    /// The log keeps its place: indexes go on, and the position before the first entry kept stays known,
-    /// which is what a follower's first missing entry is checked against.
+    /// Indexes continue, and the position before the first retained entry stays known; a follower's first
+    /// missing entry is checked against it.
     ///
-    /// So the log may keep more than asked, up to a segment, and the newest segment always stays. Entries
-    /// below `index` must be settled (applied, and covered by what a restart begins from): they can never be
-    /// replaced again.
+    /// The log may retain up to a segment more than requested, and always retains the latest segment.
+    /// Entries below `index` must be applied and covered by the state that a restart starts from: they can
+    /// no longer be replaced.
     pub fn release_before(&mut self, index: LogIndex) -> Result<usize> {
         assert!(index <= self.last.index.next(), "a release of entries that do not exist, before {index}");
         self.guarded(|wal| {
             let mut catalogue = wal.reader.catalogue();
             let sequences = catalogue.releasable(index);
-            // Readers first: none may begin to read a file that is about to become another segment.
+            // Update the readers' view first: none may open a file that is about to become another segment.
             catalogue.release(&sequences);
             wal.start = catalogue.start().index;
             drop(catalogue);
@@ -282,34 +277,33 @@ impl<F: Fs> Wal<F> {
         })
     }
 
-    /// Ends the log in good order: writes out the group, and a mark that guards it against damage as all
-    /// groups before it are guarded.
+    /// Closes the log: writes the group, and a mark that protects it from being mistaken for a torn tail.
     pub fn close(mut self) -> Result<()> {
         self.guarded(|wal| {
-            // Two groups: a mark in the same group as the last entries could be torn off together with them.
+            // Two groups: a mark in the same group as the last entries could be lost together with them.
             wal.flush()?;
             wal.group.push(&wal.tail, Type::Mark, 0, LogPosition::default(), &[]);
             wal.flush()
         })
     }
 
-    /// The last appended entry, synced or not; the start when there is none. [`Reader::last`] is the last
-    /// synced one.
+    /// Returns the last appended entry, synced or not, or the start if there is none. [`Reader::last`] is
+    /// the last synced one.
     pub fn last(&self) -> LogPosition {
         self.last
     }
 
-    /// Bytes waiting for `sync`, frames included: for a caller who closes a group at some size.
+    /// Returns the size of the unsynced frames, for callers that limit the size of a group.
     pub fn group_bytes(&self) -> usize {
         self.group.bytes.len()
     }
 
-    /// A handle for reading synced entries.
+    /// Returns a handle for reading synced entries.
     pub fn reader(&self) -> Reader<F> {
         self.reader.clone()
     }
 
-    /// Term of the entry before `index`, synced or not.
+    /// Returns the term of the entry before `index`, synced or not.
     fn term_before(&self, index: LogIndex) -> Term {
         if index == self.last.index.next() {
             return self.last.term;
@@ -319,10 +313,10 @@ impl<F: Fs> Wal<F> {
         term.expect("an entry between the start and the end has a term")
     }
 
-    /// Writes the group after the tail and syncs it; cuts the segment if that filled it.
+    /// Writes and syncs the group, and starts a new segment if that filled the current one.
     ///
-    /// The order is the promise: write, sync, and only then the catalogue, which is what readers believe, and
-    /// the report, which is what the caller acts on.
+    /// The order provides the durability guarantee: write, sync, and only then update the catalogue, which
+    /// readers use, and the report, which the caller uses.
     fn flush(&mut self) -> Result<()> {
         if self.group.is_empty() {
             return Ok(());
@@ -348,15 +342,15 @@ impl<F: Fs> Wal<F> {
         Ok(())
     }
 
-    /// A conflict reaches below the tail: its entries go to a new segment, so that every segment holds only
-    /// entries above its base, and the oldest one kept always says where the log starts.
+    /// Starts a new segment for a conflict below the base of the tail. Every segment thus contains only
+    /// entries above its base, and the base of the oldest one is the start of the log.
     fn turn_back(&mut self, base: LogPosition) -> Result<()> {
         self.flush()?;
         self.cut(base)
     }
 
-    /// Goes on in a new segment after `base`. The tail is synced at this point, so its end is a fact that the
-    /// new header may state for ever. The base is the last entry or, at a conflict, an earlier one.
+    /// Continues in a new segment after `base`. The tail is synced at this point, so the new header can
+    /// record its end. The base is the last entry or, at a conflict, an earlier one.
     fn cut(&mut self, base: LogPosition) -> Result<()> {
         assert!(self.group.is_empty(), "a cut would lose the group");
         self.begin(base, Descent::Continues { end: self.tail.end, crc: self.tail.crc })?;
@@ -366,7 +360,7 @@ impl<F: Fs> Wal<F> {
         Ok(())
     }
 
-    /// Makes a new tail. The spare is used up even if this fails: the log is poisoned then.
+    /// Creates a new tail. The spare is consumed even on failure, because the log is then poisoned.
     fn begin(&mut self, base: LogPosition, descent: Descent) -> Result<()> {
         let sequence = self.tail.sequence + 1;
         let (identity, salt, state) =
@@ -377,11 +371,11 @@ impl<F: Fs> Wal<F> {
         Ok(())
     }
 
-    /// Removes segments, in this order; keeps one of full size as the spare, whose blocks need not be
-    /// allocated again.
+    /// Removes segments in the given order. Keeps one full-size segment as the spare, to save block
+    /// allocations.
     ///
-    /// Not one that this process read in: read-ahead brings a file into the page cache in large folios, and
-    /// then a small write to it is a large one on the disk.
+    /// A segment that this process has read back is not reused: read-ahead loads a file into the page cache
+    /// in large folios, and a small write to such a folio is a large one on disk.
     fn discard(&mut self, sequences: &[u64]) -> Result<()> {
         for &sequence in sequences {
             let path = segment::path(&self.dir, sequence);
@@ -394,7 +388,7 @@ impl<F: Fs> Wal<F> {
             } else {
                 self.fs.remove(&path).attempt("remove log segment", &path)?;
             }
-            // One at a time: a power cut that undid some removals must not leave a gap among the segments.
+            // Sync after each removal: a power failure that undoes some of them must not leave a gap.
             self.fs.sync_dir(&self.dir).attempt("sync directory", &self.dir)?;
         }
         Ok(())
@@ -404,20 +398,20 @@ impl<F: Fs> Wal<F> {
         matches!(self.health, Health::Sound)
     }
 
-    /// Runs a step that may fail in a call that cannot say so.
+    /// Runs a step for a call that cannot return an error, and stores the error for the next `sync`.
     fn attempt(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) {
         if let Err(error) = step(self) {
             self.health = Health::Failing(error);
         }
     }
 
-    /// Runs a step unless one failed before; a failure poisons the log.
+    /// Runs a step unless an earlier one failed; a failure poisons the log.
     fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         match std::mem::replace(&mut self.health, Health::Failed) {
             Health::Failing(error) => Err(error),
             Health::Failed => Err(Error::Poisoned),
             Health::Sound => {
-                // Poisoned until proven sound: a step that panics leaves the log poisoned as well.
+                // A step that panics leaves the log poisoned as well.
                 let done = step(self)?;
                 self.health = Health::Sound;
                 Ok(done)

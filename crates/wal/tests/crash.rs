@@ -1,15 +1,15 @@
-//! Stops the process at every call to the file system, crashes the disk in every way, reopens, and compares.
+//! Stops the process at every file-system call, crashes the disk in every way, reopens the log, and
+//! compares.
 
 use crate::common;
 use crate::common::{Chance, Model, Step, create, dir, entries, history, is_io, open, run, run_in_place};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Recovery, Wal};
 
-/// What a log may hold after a crash: everything up to the last durable step, and any prefix of what came
-/// after it.
+/// Permitted contents after a crash: everything up to the last durable step, and any prefix of the
+/// later steps.
 struct Allowed {
     durable: Model,
-    /// Steps since, in order.
     pending: Vec<Step>,
 }
 
@@ -22,7 +22,7 @@ impl Allowed {
         self.pending.push(step.clone());
     }
 
-    /// The step at hand returned: is everything before it durable?
+    /// Records that the step returned, and moves durable steps to `durable`.
     fn done(&mut self, step: &Step) {
         match step {
             Step::Sync | Step::Close | Step::Reopen | Step::Restart { .. } => {
@@ -43,7 +43,7 @@ impl Allowed {
         }
         for step in &self.pending {
             if let Step::Append { index, .. } = step {
-                // A conflict may be kept halfway: the old entries gone, the new ones not yet there.
+                // A conflict may survive in part: old entries removed, new ones missing.
                 let mut halfway = model.clone();
                 halfway.truncate_to(index - 1);
                 if agrees(&halfway) {
@@ -67,7 +67,7 @@ impl Allowed {
     }
 }
 
-/// Runs a history on `fs` until it ends or the disk fails.
+/// Runs a history on `fs` until its end or a disk failure.
 fn play(fs: &SimFs, history: &[Step]) -> Allowed {
     let mut allowed = Allowed::new();
     let Ok(mut wal) = Wal::create(fs.clone(), dir(), common::IDENTITY, Default::default(), common::OPTIONS)
@@ -88,7 +88,7 @@ fn play(fs: &SimFs, history: &[Step]) -> Allowed {
     allowed
 }
 
-/// Opens what a crash left and compares; then lets the recovered log go on, to see that it is sound.
+/// Opens the log after a crash and compares it; then appends to it, to check that it is usable.
 fn reopen(fs: &SimFs, allowed: &Allowed, context: &str) {
     if !Wal::exists(fs, dir()).unwrap() {
         assert_eq!(allowed.durable, Model::default(), "{context}: the log is gone");
@@ -111,15 +111,14 @@ fn reopen(fs: &SimFs, allowed: &Allowed, context: &str) {
     assert_eq!(found.last().unwrap().payload, b"after the crash", "{context}");
 }
 
-/// How many calls a history makes on a disk that works.
+/// Counts the calls of a history on a working disk.
 fn calls(history: &[Step]) -> u64 {
     let whole = SimFs::new();
     play(&whole, history);
     whole.calls()
 }
 
-/// Plays a history on a disk whose call number `call` fails, crashes that in every way, and reopens what is
-/// left.
+/// Runs a history with a fault at `call`, crashes the disk in every way, and reopens each result.
 fn fail_and_crash(seed: u64, history: &[Step], call: u64, fault: Fault) {
     let fs = SimFs::new();
     fs.fail_at(call, fault);
@@ -158,7 +157,7 @@ fn a_power_cut_during_the_recovery_from_a_kill_loses_nothing() {
                 let after = recovering.crashed(crash, &mut || chance.coin());
                 match &opened {
                     Err(_) => reopen(&after, &allowed, &format!("seed {seed}, call {call}, {crash:?}")),
-                    // What an open has returned must hold.
+                    // The result of a successful open must hold.
                     Ok((_, opened)) => {
                         let (_, found) = open(&after).unwrap();
                         assert_eq!(
@@ -188,7 +187,7 @@ fn no_failing_call_lets_an_unsynced_record_pass_for_synced() {
     }
 }
 
-/// A log of several segments with an unsynced tail, about to begin anew.
+/// Builds a log of several segments with an unsynced tail, about to be restarted.
 fn about_to_restart(fs: &SimFs) -> (Wal<SimFs>, Allowed) {
     let mut wal = create(fs);
     let mut allowed = Allowed::new();
@@ -238,15 +237,15 @@ fn a_restart_that_is_stopped_anywhere_leaves_the_old_log_or_the_new_one() {
     assert!(old > 20 && new > 20, "{old} old and {new} new logs");
 }
 
-/// Every later call fails, even if the disk works again.
+/// Reports whether every later call fails, even if the disk works again.
 fn is_poisoned(wal: &mut Wal<SimFs>) -> bool {
     wal.put_state(b"never");
     let last = wal.last().index;
     wal.sync().is_err() && wal.release_before(last).is_err() && wal.restart_at(common::at(1, 1), b"").is_err()
 }
 
-/// Plays `history` on a disk that fails from `call` on, or at it only; then heals the disk and starts again
-/// on it as it is, without a crash.
+/// Runs `history` on a disk that fails from `call` on, or only at `call`; then clears the fault and
+/// starts again on the same disk without a crash.
 fn fail_and_go_on(history: &[Step], call: u64, fault: Fault, lasts: bool, context: &str) {
     let fs = SimFs::new();
     match lasts {
@@ -309,8 +308,8 @@ fn a_start_on_a_full_or_failing_disk_fails_and_the_next_one_finds_everything() {
     }
 }
 
-/// One run after another on the same disk: each ends in a crash at a random call, and the next goes on from
-/// what it finds. Returns how many runs were cut short.
+/// Runs repeatedly on the same disk: each run crashes at a random call, and the next continues from the
+/// recovered log. Returns the number of interrupted runs.
 fn runs(seed: u64, runs: u64, steps: usize) -> u64 {
     let mut chance = Chance(seed);
     let mut fs = SimFs::new();

@@ -1,4 +1,4 @@
-//! Damages a log in every place and sees that it is never silently shorter, longer or different.
+//! Corrupts a log in every location and checks that it is never silently shorter, longer or different.
 
 use crate::common;
 use crate::common::{Contents, append, at, copy, create, dir, open, payload, segment};
@@ -10,7 +10,7 @@ fn contents(fs: &SimFs) -> Result<Contents, Error> {
     common::contents(fs, common::OPTIONS)
 }
 
-/// A log of several groups in one segment, not closed.
+/// Writes several groups to one segment, without closing the log.
 fn unclosed() -> SimFs {
     let fs = SimFs::new();
     let mut wal = create(&fs);
@@ -28,14 +28,14 @@ fn unclosed() -> SimFs {
 
 fn closed() -> SimFs {
     let fs = unclosed();
-    // Opening seals the used segment; what is written then goes to a second one.
+    // Opening seals the used segment; later writes use a second one.
     let (mut wal, _) = open(&fs).unwrap();
     append(&mut wal, 5, 2, b"in the second segment");
     wal.close().unwrap();
     fs
 }
 
-/// Where the last group of `unclosed` begins and ends.
+/// Returns the range of the last group of `unclosed`.
 fn last_group(fs: &SimFs) -> std::ops::Range<usize> {
     let bytes = fs.bytes(&segment(1));
     let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -63,7 +63,7 @@ fn no_flipped_byte_of_a_closed_log_goes_unnoticed() {
                     refused += 1;
                 }
                 Err(other) => panic!("segment {sequence}, offset {offset}: {other}"),
-                // After the end, or in the closing mark itself, nothing can be lost.
+                // Bytes after the end, or in the closing mark itself, are not needed.
                 Ok(found) => {
                     assert_eq!(
                         (&found.0.last, &found.0.state, &found.1),
@@ -73,7 +73,7 @@ fn no_flipped_byte_of_a_closed_log_goes_unnoticed() {
             }
         }
     }
-    // Two header pages and every frame but the mark.
+    // Two header pages and every frame except the mark.
     assert!(refused > 2 * 4096 + 400, "{refused}");
 }
 
@@ -119,7 +119,8 @@ fn a_zeroed_sector_is_noticed() {
     }
 }
 
-/// The mark lies in the same sector as what it guards: together they look like a group that never was.
+/// Reports whether this sector contains the mark together with its group. Without both, they look like
+/// a group that was never written.
 fn is_last_sector(sequence: u64, sector: usize) -> bool {
     sequence == 2 && sector == 8
 }
@@ -162,8 +163,7 @@ fn a_torn_tail_stays_gone() {
     let last = last_group(&fs);
     fs.damage(&segment(1), |bytes| bytes[last.start..][..36 + 20].fill(0));
     let (mut wal, _) = open(&fs).unwrap();
-    // The very bytes that were lost, in front of what survived of their group: the survivor must not join
-    // them.
+    // Append the lost bytes again before the surviving frame of their group: it must not join the chain.
     append(&mut wal, 3, 2, b"instead of the third");
     wal.sync().unwrap();
     drop(wal);
@@ -246,7 +246,7 @@ fn names_that_are_not_ours_are_left_alone() {
 }
 
 proptest! {
-    /// Nothing that follows the frames makes recovery panic, allocate or invent.
+    /// Garbage after the frames does not make recovery panic, allocate or invent entries.
     #[test]
     fn garbage_after_the_end_changes_nothing(
         garbage in proptest::collection::vec(any::<u8>(), 0..3000),
@@ -264,7 +264,7 @@ proptest! {
         prop_assert_eq!(found.1, whole.1);
     }
 
-    /// Several bytes changed at once, anywhere.
+    /// Several corrupt bytes in random locations.
     #[test]
     fn scattered_damage_never_changes_an_entry(
         changes in proptest::collection::vec((0usize..8192, 1u8..), 1..6),
@@ -282,7 +282,7 @@ proptest! {
 
 #[test]
 fn a_file_that_claims_the_longest_frame_costs_no_more_than_itself() {
-    // A header that says 16 MiB, honestly checked, in a file that continues for 4 KiB: the rest was torn off.
+    // A valid header with a length of 16 MiB, in a file that was truncated after 4 KiB.
     let fs = SimFs::new();
     let options = wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: [7; 16] };
     let mut wal = wal::Wal::create(fs.clone(), dir(), common::IDENTITY, at(0, 0), options).unwrap();

@@ -1,11 +1,11 @@
-//! Every byte of a log flipped, one at a time: none is accepted in silence.
+//! Flips every byte of a log, one at a time: no change is accepted silently.
 //!
-//! | outcome | means |
+//! | outcome | meaning |
 //! |---|---|
-//! | refused | the start fails and names segment and offset |
-//! | torn | the log ends before the frame that was hit, and says that bytes were dropped |
-//! | same | the byte belongs to no frame: everything is there as it was |
-//! | silent | something differs without an error. Never |
+//! | refused | the start fails and reports segment and offset |
+//! | torn | the log stops before the corrupt frame, and reports dropped bytes |
+//! | same | the byte is not part of a frame: the contents are unchanged |
+//! | silent | the contents differ without an error. Never |
 
 use crate::common;
 use crate::common::{Chance, append, contents, copy, dir, payload, segment};
@@ -20,13 +20,13 @@ struct Outcomes {
     silent: u64,
 }
 
-/// A log of random groups that fills a segment of this size, killed or closed at its end.
+/// Writes random groups that fill a segment of this size; `close` decides whether the log is closed.
 fn log(segment_bytes: u64, close: bool, seed: u64) -> SimFs {
     let fs = SimFs::new();
     let options = WalOptions { segment_bytes, salt: [7; 16] };
     let mut wal = Wal::create(fs.clone(), dir(), common::IDENTITY, Default::default(), options).unwrap();
     let (mut chance, mut last, mut term) = (Chance(seed), 0u64, 1);
-    // Groups of some frames each, short and long, with conflicts among them.
+    // Groups of several frames each, short and long, with conflicts.
     let mut written = 4096;
     while written * 10 < segment_bytes * 8 {
         let bytes = [0, 3, 40, 400, 1500][chance.below(5) as usize];
@@ -56,7 +56,7 @@ fn log(segment_bytes: u64, close: bool, seed: u64) -> SimFs {
     fs
 }
 
-/// Flips `bits` of each `step`-th byte of the first segment and opens what is left.
+/// Flips `bits` of each `step`-th byte of the first segment and opens the result.
 fn flip_all(fs: &SimFs, options: WalOptions, step: usize, bits: impl Fn(usize) -> Vec<u8>) -> Outcomes {
     let whole = contents(&copy(fs), options).unwrap();
     let mut outcomes = Outcomes::default();
@@ -70,7 +70,7 @@ fn flip_all(fs: &SimFs, options: WalOptions, step: usize, bits: impl Fn(usize) -
                 }
                 Err(error) => panic!("offset {offset}: {error}"),
                 Ok(found) if found.0.torn_bytes > whole.0.torn_bytes => {
-                    // What is left was written so, if not lately: a conflict may have been torn off.
+                    // The remaining entries were written at some point: a conflict may have been torn off.
                     let written = |e: &OwnedEntry| e.payload == payload(e.index.0, e.term.0, e.payload.len());
                     assert!(found.1.iter().all(written), "offset {offset}");
                     outcomes.torn += 1;
@@ -93,7 +93,7 @@ fn no_flipped_byte_is_accepted_in_silence() {
         let fs = log(options.segment_bytes, close, seed);
         let mut chance = Chance(seed);
         let masks: Vec<u8> = (0..64 << 10).map(|_| 1 << chance.below(8)).collect();
-        // A step that meets every byte of a header sooner or later, and every kind of place in a page.
+        // A step that covers every byte of a header, and every offset in a page, over time.
         let outcomes = flip_all(&fs, options, 7, |offset| vec![masks[offset]]);
         assert_eq!(outcomes.silent, 0, "{outcomes:?}");
         assert!(outcomes.refused > 600, "{outcomes:?}");

@@ -1,6 +1,6 @@
-//! The bytes of versions 1 and 2, frozen. If this test fails, logs of released versions can no longer be
-//! read: make a new version instead of changing the expectation. Version 1 has no salt; it is read, and no
-//! longer written.
+//! Golden bytes of versions 1 and 2. If this test fails, logs of released versions can no longer be
+//! read: add a new version instead of changing the expectation. Version 1 has no salt; it is readable,
+//! but no longer written.
 
 use crate::common;
 use std::fmt::Write as _;
@@ -15,10 +15,9 @@ const V1: [&str; 2] =
     [include_str!("format/v1/0000000000000001.hex"), include_str!("format/v1/0000000000000002.hex")];
 const V2: [&str; 2] =
     [include_str!("format/v2/0000000000000001.hex"), include_str!("format/v2/0000000000000002.hex")];
-/// The salt in the bytes of version 2.
 const SALT: [u8; 16] = *b"0123456789abcdef";
 
-/// A log of two segments with every kind of frame.
+/// Writes a log of two segments with every kind of frame.
 fn write(fs: &SimFs) {
     let options = WalOptions { salt: SALT, ..OPTIONS };
     let mut wal = Wal::create(fs.clone(), dir(), b"identity", at(6, 2), options).unwrap();
@@ -33,7 +32,7 @@ fn write(fs: &SimFs) {
     wal.close().unwrap();
 }
 
-/// Lines of `offset: 16 bytes`, without lines of zeros.
+/// Formats lines of `offset: 16 bytes`, without lines of zeros.
 fn dump(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (at, line) in bytes.chunks(16).enumerate().filter(|(_, line)| line.iter().any(|&byte| byte != 0)) {
@@ -85,7 +84,7 @@ fn the_bytes_of_both_versions_can_be_read_today() {
 fn a_log_of_version_1_goes_on_in_segments_of_version_2() {
     let fs = frozen(V1);
     for (index, salt) in [(10, [1; 16]), (11, [2; 16])] {
-        // Only the first salt is taken; later ones are ignored.
+        // Only the first salt is used; later ones are ignored.
         let (mut wal, _) = Wal::open(fs.clone(), dir(), WalOptions { salt, ..OPTIONS }).unwrap();
         append(&mut wal, index, 0x0102_0304_0506_0708, b"later");
         wal.close().unwrap();

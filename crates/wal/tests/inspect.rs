@@ -1,4 +1,5 @@
-//! A look at logs, sound and damaged: all that verifies is shown, what does not is named, nothing is written.
+//! Inspections of intact and corrupt logs: valid frames are shown, damage is reported, and nothing is
+//! written.
 
 use crate::common::{append, at, copy, create, dir, open, payload, segment};
 use std::io;
@@ -11,7 +12,7 @@ use wal::{
     inspect,
 };
 
-/// One line per finding: what a reader would print.
+/// Formats each finding as one line.
 fn lines(fs: &SimFs) -> (Vec<String>, Inspection) {
     let mut lines = Vec::new();
     let inspection = inspect(fs, dir(), &mut |finding| lines.push(line(&finding))).unwrap();
@@ -105,7 +106,7 @@ fn a_torn_tail_is_no_damage() {
 #[test]
 fn a_damaged_head_hides_no_frames() {
     let fs = log();
-    let (mut wal, _) = open(&fs).unwrap(); // A second segment, which knows whose log this is.
+    let (mut wal, _) = open(&fs).unwrap(); // A second segment, which records the identity.
     append(&mut wal, 3, 2, b"third");
     wal.close().unwrap();
     fs.damage(&segment(1), |bytes| bytes[20] ^= 1);
@@ -136,7 +137,7 @@ fn missing_and_short_segments_are_named() {
 fn what_lies_before_an_origin_is_void() {
     let fs = log();
     let (mut wal, _) = open(&fs).unwrap();
-    // A restart whose clean-up was cut short: its origin is there, and so is the old log.
+    // A restart with an interrupted cleanup: the new origin and the old log are both present.
     let before = copy(&fs);
     wal.restart_at(at(40, 5), b"anew").unwrap();
     let newest = fs.bytes(&segment(3));
@@ -193,8 +194,8 @@ fn an_inspection_of_real_files_writes_nothing() {
     assert!(matches!(inspect(&ReadOnlyFs, home.path(), &mut |_| ()), Err(wal::Error::Missing { .. })));
 }
 
-/// A log that is written to while it is read: after each read of the inspection, once some were left alone, a
-/// group is written, and now and then the oldest segments are released.
+/// A log that is modified during the inspection. After `quiet_reads` reads, each read is followed by a
+/// group, and periodically by a release of the oldest segments.
 #[derive(Clone)]
 struct LiveFs {
     fs: SimFs,

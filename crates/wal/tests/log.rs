@@ -1,4 +1,4 @@
-//! What the verbs of a log do, one sentence each.
+//! Behavior of each operation of the log.
 
 use crate::common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +8,10 @@ use crate::common::{DIR, IDENTITY, OPTIONS, append, at, create, dir, entries, op
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Entry, Error, Fs, LogIndex, LogPosition, PAYLOAD_BYTES_MAX, SyncResult, Term, Wal, WalOptions};
 
-/// Runs a script of words on a log with tiny segments; `indexes@terms` of what is there in the end.
+/// Runs a script on a log with tiny segments, and compares the result, `indexes@terms`.
 ///
-/// `3` appends entry 3, `3*5` entries 3 to 5, `t2` goes on in term 2, `sync`, `reopen`, `release=7`,
-/// `restart=9`; `big` makes the payloads that follow 3,000 bytes long, `small` 10.
+/// `3` appends entry 3, `3*5` entries 3 to 5, `t2` continues in term 2, `sync`, `reopen`, `release=7`,
+/// `restart=9`; `big` makes subsequent payloads 3,000 bytes long, `small` 10.
 fn check(script: &str, expected: &str) {
     let fs = SimFs::new();
     let mut wal = create(&fs);
@@ -44,7 +44,7 @@ fn check(script: &str, expected: &str) {
     assert_eq!(describe(&open(&fs).unwrap().0), expected, "{script}, opened anew");
 }
 
-/// `start: first-last@term ...`, payloads checked on the way.
+/// Formats `start: first-last@term ...`, and verifies the payloads.
 fn describe(wal: &Wal<SimFs>) -> String {
     let mut runs: Vec<(u64, u64, u64)> = Vec::new();
     for entry in entries(wal).unwrap() {
@@ -89,7 +89,7 @@ fn a_conflict_may_reach_into_earlier_segments() {
 
 #[test]
 fn a_release_gives_back_whole_segments_only() {
-    // Three payloads of 3,000 bytes fill a segment of 8 KiB with its header page.
+    // Two payloads of 3,000 bytes and the header page fill a segment of 8 KiB.
     check("big 1*2 sync 3*4 sync 5*6 sync 7 sync release=4", "2: 3-7@1");
     check("big 1*2 sync 3*4 sync 5*6 sync 7 sync release=5", "4: 5-7@1");
     check("big 1*2 sync 3*4 sync 5*6 sync 7 sync release=8", "6: 7-7@1");
@@ -400,7 +400,7 @@ fn a_conflict_that_finds_a_full_group_goes_to_a_segment_below_it() {
     for index in 1..=8 {
         append(&mut wal, index, 1, &payload(index, 1, 1 << 20));
     }
-    // The group is written, which fills its segment: the next one begins after entry 8.
+    // The group is written, which fills its segment: the next segment starts after entry 8.
     append(&mut wal, 5, 2, &payload(5, 2, 10));
     wal.sync().unwrap();
     assert_eq!(describe(&wal), "0: 1-4@1 5-5@2");

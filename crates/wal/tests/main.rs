@@ -1,6 +1,5 @@
-//! Whole logs, on a simulated disk that crashes and fails, and on a real one.
-//!
-//! One program, which is linked once.
+//! Tests of whole logs, on a simulated disk that crashes and fails, and on a real one. Linked into one
+//! program.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

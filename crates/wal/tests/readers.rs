@@ -13,7 +13,7 @@ fn create(dir: &Path) -> Wal<RealFs> {
     Wal::create(RealFs, dir, IDENTITY, LogPosition::default(), OPTIONS).unwrap()
 }
 
-/// Reads from the oldest entry on, again and again; every entry must be right in itself and in its place.
+/// Reads repeatedly from the oldest entry on, and verifies each entry.
 fn read_on(reader: &Reader<RealFs>, stop: &AtomicBool) -> u64 {
     let (mut next, mut seen) = (reader.start().index.next(), 0);
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Values that a client chose, left in a reused segment, are not taken for frames of the log.
+//! Client-chosen values left in a reused segment do not pass for frames of the log.
 
 use crate::common;
 use std::path::Path;
@@ -7,12 +7,12 @@ use crate::common::{DIR, IDENTITY, append, at, dir, entries};
 use wal::testing::SimFs;
 use wal::{Error, Fs, LogIndex, Wal, WalOptions};
 
-/// Segments that the attack forges frames for.
+/// Segments for which the attack forges frames.
 const SEQUENCES: std::ops::RangeInclusive<u64> = 1..=8;
 
-/// An entry frame for segment `sequence`, made of what every reader of the format knows: the identity, which
-/// consists of public ids, the sequence, and a guess of the salt. Without a guess it is a frame of version 1.
-/// It claims a late group, so that all before it counts as synced.
+/// Forges an entry frame for segment `sequence` from public information: the identity, which consists
+/// of public ids, the sequence, and a guess of the salt. Without a guess it is a frame of version 1. It
+/// claims a late group, so that all bytes before it count as synced.
 fn forged(sequence: u64, salt: &[u8]) -> Vec<u8> {
     let of_log = crc32c::crc32c_append(crc32c::crc32c(IDENTITY), salt);
     let seed = crc32c::crc32c_append(of_log, &sequence.to_le_bytes());
@@ -29,13 +29,13 @@ fn forged(sequence: u64, salt: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A value full of such frames.
+/// Builds a value full of forged frames.
 fn attack(salt: &[u8]) -> Vec<u8> {
     let round: Vec<u8> = SEQUENCES.flat_map(|sequence| forged(sequence, salt)).collect();
     round.repeat(20)
 }
 
-/// Fills segments with `value`, releases them, and goes on in a reused one.
+/// Fills segments with `value`, releases them, and continues in a reused one.
 fn reuse(fs: &SimFs, options: WalOptions, value: &[u8]) -> u64 {
     let mut wal = Wal::create(fs.clone(), dir(), IDENTITY, at(0, 0), options).unwrap();
     let mut index = 0;
@@ -76,7 +76,7 @@ fn values_that_look_like_frames_of_the_future_do_not_stop_a_member() {
     }
 }
 
-/// The forged frames are whole: with the salt known, the attack succeeds.
+/// The forged frames are valid: with a known salt, the attack succeeds.
 #[test]
 fn the_salt_is_what_the_attack_lacks() {
     let fs = SimFs::new();

@@ -1,9 +1,12 @@
-//! Memory of idle watchers, time of one event to many watchers, and of history to a lagging one.
+//! Measures the memory of idle watchers, and the time to deliver an event to many watchers and
+//! history to a lagging one.
 //!
-//!   cargo run --release -p watch --example watchers -- [STREAMS] [WATCHERS_PER_STREAM] [KEYS]
+//! ```text
+//! cargo run --release -p watch --example watchers -- [STREAMS] [WATCHERS_PER_STREAM] [KEYS]
+//! ```
 //!
-//! The default is 10,000 streams with 100 watchers each, on 1000 keys. Without clients and sockets: it is the
-//! hub and the encoder.
+//! The default is 10,000 streams with 100 watchers each, on 1000 keys. Measures only the hub and
+//! the encoder, without clients and sockets.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -37,7 +40,7 @@ fn put(writer: &mut Writer, index: &mut u64, key: &[u8]) {
     writer.end_entry(LogPosition::new(*index, 1)).unwrap();
 }
 
-/// Takes and encodes everything. Returns the bytes.
+/// Takes and encodes all parcels. Returns the number of bytes.
 fn drain(hub: &mut Hub, streams: &mut [(StreamId, Encoder)]) -> usize {
     let (mut bytes, mut pieces, mut parcels) = (0, Vec::new(), VecDeque::new());
     for (stream, encoder) in streams {
@@ -125,7 +128,7 @@ fn main() {
     println!("history of 1,000,000 events: {:.0} events/s", 1e6 / began.elapsed().as_secs_f64());
 }
 
-/// As `drain`, for the streams that have something.
+/// Drains the streams that have parcels. Returns the number of bytes.
 fn drain_ready(hub: &mut Hub, streams: &mut [(StreamId, Encoder)]) -> usize {
     let ready = hub.ready();
     let mut bytes = 0;

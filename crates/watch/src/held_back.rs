@@ -1,4 +1,4 @@
-//! Streams that wait for room, clients in turn.
+//! Streams waiting for capacity, scheduled round-robin by client.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -6,18 +6,17 @@ use base::ClientId;
 
 use crate::types::StreamId;
 
-/// Streams that wait, by client. A client comes after all that wait when its first stream begins to wait, and
-/// after each of its turns: clients that come later, in any number, overtake none.
+/// Waiting streams, grouped by client. A client is queued when its first stream starts to wait, and
+/// re-queued at the end after each grant. Clients that arrive later, in any number, never overtake
+/// it.
 #[derive(Default)]
 pub(crate) struct HeldBack {
-    /// In the order of their turns.
+    /// Waiting clients by position in the queue.
     clients: BTreeMap<u64, (ClientId, VecDeque<WaitingStream>)>,
-    /// The place of each client.
     places: HashMap<ClientId, u64>,
     next_place: u64,
 }
 
-/// A stream that waits, and the bytes of its next response.
 #[derive(Clone, Copy)]
 pub(crate) struct WaitingStream {
     pub stream: StreamId,
@@ -37,7 +36,7 @@ impl HeldBack {
         }
     }
 
-    /// The first stream of each client, in the order of their turns: place, client and stream.
+    /// Returns the first stream of each client in queue order: position, client and stream.
     pub fn in_turn(&self) -> impl Iterator<Item = (u64, ClientId, WaitingStream)> + '_ {
         let clients = self.clients.iter();
         clients.filter_map(|(place, (owner, streams))| Some((*place, *owner, *streams.front()?)))
@@ -52,7 +51,6 @@ impl HeldBack {
         }
     }
 
-    /// Forgets a stream that waits.
     pub fn remove(&mut self, owner: ClientId, stream: StreamId) {
         let Some(place) = self.places.get(&owner).copied() else { return };
         let Some((_, streams)) = self.clients.get_mut(&place) else { return };
@@ -69,7 +67,7 @@ impl HeldBack {
         self.clients.insert(place, (owner, streams));
     }
 
-    /// A place after all that wait, also for what waits elsewhere.
+    /// Returns a new position at the end of the queue, which is shared with other waiters.
     pub fn take_place(&mut self) -> u64 {
         self.next_place += 1;
         self.next_place

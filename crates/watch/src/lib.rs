@@ -1,18 +1,20 @@
 //! Watch hub: delivers each event of a watcher's range exactly once, in revision order.
 //!
+//! ```text
 //!   mvcc::Store ──changes──▶ Hub ──outbox of each stream──▶ Parcel ──Encoder──▶ gRPC frames
 //!                             ▲
 //!         create, cancel, progress of each stream; time
+//! ```
 //!
-//! * A watcher is a position in the store's history. There are no event queues: a watcher that lags reads the
-//!   block log again.
-//! * An event is encoded once and shared by all watchers that take it in the same form.
-//! * An event costs by the watchers that it matches, not by those that exist.
-//! * A stream that does not read holds a bounded number of bytes. All streams together hold a bounded number
-//!   of bytes of events, also of those that they were handed.
+//! * A watcher is a position in the store's history. There are no event queues: a lagging watcher
+//!   reads the block log again.
+//! * An event is encoded once and shared by all watchers with the same form.
+//! * The cost of an event depends on the number of matching watchers, not on the total.
+//! * A stream that does not read holds a bounded number of bytes. All streams together hold a
+//!   bounded number of event bytes, including those handed to them.
 //!
-//! One thread calls the hub, in bounded turns. The crate uses no clock, thread, socket or network. It does
-//! not check permissions.
+//! A single thread calls the hub, in bounded turns. The crate uses no clock, thread, socket or
+//! network. It does not check permissions.
 
 mod types; // requests, limits and counters
 

@@ -1,8 +1,9 @@
-//! What each client uses of the bounds that all clients share, by the rule of [`Shares`].
+//! Usage of shared limits by client, with the rules of [`Shares`].
 //!
-//! * The keys of a client's watchers are counted for each watcher here, but once for each range in the bound.
-//!   So many watchers of one range cost their client more than they cost the member.
-//! * A little is always given: callers that together hold everything do not keep another one out.
+//! * Keys are counted for each watcher of a client, but once for each range in the limit. Many
+//!   watchers of the same range therefore cost their client more than they cost the member.
+//! * A small part of each limit is always granted: callers that together use all of it cannot
+//!   exclude another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,24 +13,23 @@ use base::{ClientId, Shares};
 
 use crate::types::WatchLimits;
 
-/// The part of a bound that each caller may always use: 1000 watchers, and 256 KiB of keys.
+/// Divisor for the part of a limit that each caller may always use: 1000 watchers, and 256 KiB of
+/// keys.
 const ALWAYS_PART: usize = 4096;
 
-/// Open streams, and bytes of large responses that they hold.
+/// Number of open streams, and bytes of large responses that they hold.
 #[derive(Debug, Default)]
 struct OwnerUsage {
     streams: usize,
     held: Arc<AtomicUsize>,
 }
 
-/// Clients with open streams.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     connections: HashMap<ClientId, OwnerUsage>,
     callers: HashMap<u64, OwnerUsage>,
     watchers: Shares,
     key_bytes: Shares,
-    /// Answers that wait for clients.
     answers: Shares,
 }
 
@@ -39,7 +39,7 @@ impl Owners {
         self.callers.entry(owner.caller).or_default().streams += 1;
     }
 
-    /// Removes a stream, whose watchers were removed before.
+    /// Removes a stream, after its watchers were removed.
     pub fn remove_stream(&mut self, owner: ClientId) {
         if is_last(self.connections.get_mut(&owner)) {
             let watchers = (self.watchers.held(owner), self.key_bytes.held(owner));
@@ -67,35 +67,34 @@ impl Owners {
         self.key_bytes.remove(owner, bytes as u64);
     }
 
-    /// Replaces a part of the answers that wait for a client.
     pub fn change_answers(&mut self, owner: ClientId, before: usize, after: usize) {
         self.answers.add(owner, after.saturating_sub(before) as u64);
         self.answers.remove(owner, before.saturating_sub(after) as u64);
     }
 
-    /// Whether a client leaves enough room for the answers of others, with one more.
+    /// Reports whether a client with another pending response leaves enough of the limit to other
+    /// clients.
     pub fn may_answer(&self, owner: ClientId, answers_max: usize) -> bool {
         self.answers.with(owner, 0).leaves_enough(answers_max.saturating_sub(1) as u64)
     }
 
-    /// Bytes of large responses that a client holds.
     pub fn held(&self, owner: ClientId) -> usize {
         self.connections.get(&owner).map_or(0, |usage| usage.held.load(Relaxed))
     }
 
-    /// The same of all connections of its caller.
+    /// Returns the bytes of large responses that all connections of the client's caller hold.
     pub fn held_by_caller(&self, owner: ClientId) -> usize {
         self.callers.get(&owner.caller).map_or(0, |usage| usage.held.load(Relaxed))
     }
 
-    /// Where both are counted.
+    /// Returns the counters of the client and of its caller.
     pub fn holds(&self, owner: ClientId) -> [Arc<AtomicUsize>; 2] {
         let usages = [self.connections.get(&owner), self.callers.get(&owner.caller)];
         usages.map(|usage| Arc::clone(&usage.expect("an owner has a stream").held))
     }
 
-    /// Why a client may not have another watcher with a key of so many bytes, if it may not. `watchers` and
-    /// `key_bytes` are those of all clients.
+    /// Checks whether a client may have another watcher with a key of `key_bytes` bytes. `watchers`
+    /// and `key_bytes` are totals of all clients.
     pub fn refuses(
         &self,
         owner: ClientId,
@@ -125,11 +124,11 @@ impl Owners {
 
 enum OwnerRefusal {
     Full,
-    /// A connection, or its caller, and what it has.
+    /// A connection or its caller, and its usage.
     Share(&'static str, u64),
 }
 
-/// Why a client may not have `more` of a bound of which all have `all`, if it may not.
+/// Checks whether a client may use `more` of a limit. `all` is the total usage of all clients.
 fn refused(shares: &Shares, owner: ClientId, all: usize, more: usize, bound: usize) -> Option<OwnerRefusal> {
     let mut held = shares.with(owner, more as u64);
     if held.caller <= (bound / ALWAYS_PART) as u64 {
@@ -151,7 +150,7 @@ fn refused(shares: &Shares, owner: ClientId, all: usize, more: usize, bound: usi
     })
 }
 
-/// Counts a stream out. Whether it was the last.
+/// Removes a stream from the count. Returns whether it was the last one.
 fn is_last(usage: Option<&mut OwnerUsage>) -> bool {
     let usage = usage.expect("an owner has a stream");
     usage.streams -= 1;
@@ -162,7 +161,7 @@ fn is_last(usage: Option<&mut OwnerUsage>) -> bool {
 mod tests {
     use super::*;
 
-    /// Gives `owner` watchers of one byte until it is refused, and returns how many.
+    /// Gives `owner` watchers with one-byte keys until one is rejected, and returns the count.
     fn fill(owners: &mut Owners, owner: ClientId, all: &mut usize, limits: &WatchLimits) -> usize {
         owners.add_stream(owner);
         let before = *all;
@@ -221,7 +220,7 @@ mod tests {
             refusal.is_some_and(|text| text.contains(&format!("this caller has {all} of the 8192 watchers")))
         );
         assert!(fill(&mut owners, of(2, 100), &mut all, &limits) >= 1024);
-        // Each of many callers has a little, beyond the bound.
+        // Each of many callers gets a small share, beyond the limit.
         let last: Vec<_> =
             (3..100).map(|caller| fill(&mut owners, ClientId::alone(caller), &mut all, &limits)).collect();
         assert!(last.iter().all(|taken| *taken >= 2), "{last:?}");

@@ -1,5 +1,5 @@
-//! Values with 32-bit numbers: half the size of a pointer, and one allocation for all. Watchers by such
-//! numbers, in the order of their next revision.
+//! Slab with 32-bit indexes: half the size of a pointer, and a single allocation. Also lists of
+//! watchers ordered by next revision.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -39,7 +39,6 @@ impl<T> Slab<T> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// The numbers of all values.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         (0u32..).zip(&self.slots).filter_map(|(number, value)| value.as_ref().map(|_| number))
     }
@@ -63,7 +62,7 @@ impl<T> IndexMut<u32> for Slab<T> {
     }
 }
 
-/// Lists of watchers by revision. A watcher knows its revision and its place in the list.
+/// Lists of watchers by revision. A watcher stores its revision and its index in the list.
 #[derive(Default)]
 pub(crate) struct Positions {
     lists: BTreeMap<i64, Vec<u32>>,
@@ -75,7 +74,7 @@ impl Positions {
         self.len
     }
 
-    /// Adds a watcher, and returns its place.
+    /// Adds a watcher, and returns its index.
     pub fn insert(&mut self, next: i64, watcher: u32) -> u32 {
         let list = self.lists.entry(next).or_default();
         list.push(watcher);
@@ -83,7 +82,7 @@ impl Positions {
         list.len() as u32 - 1
     }
 
-    /// Removes the watcher at a place, and returns the one that moved to it.
+    /// Removes the watcher at an index, and returns the watcher that moved there.
     pub fn remove(&mut self, next: i64, place: u32) -> Option<u32> {
         let list = self.lists.get_mut(&next).expect("a watcher is in the list of its revision");
         list.swap_remove(place as usize);
@@ -95,7 +94,6 @@ impl Positions {
         moved
     }
 
-    /// The first revision at or after `from`.
     pub fn first_from(&self, from: i64) -> Option<i64> {
         self.lists.range(from..).next().map(|(next, _)| *next)
     }
@@ -104,7 +102,7 @@ impl Positions {
         self.lists.last_key_value().map(|(next, _)| *next)
     }
 
-    /// Up to `max` watchers whose revision is between the two. They stay in their lists.
+    /// Returns up to `max` watchers with a revision between the two. They stay in their lists.
     pub fn between(&self, from: i64, through: i64, max: usize) -> Vec<u32> {
         if through < from {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Plain values in and out of the hub.
+//! Plain input and output values of the hub.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use api::etcdserverpb::watch_create_request::FilterType;
 use bytes::Bytes;
 use mvcc::KeyRange;
 
-/// A stream. Never reused.
+/// A stream id. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
 
-/// A request for a watcher. The fields are those of etcd's `WatchCreateRequest`.
+/// A request for a watcher, with the fields of etcd's `WatchCreateRequest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateRequest {
     pub key: Bytes,
     pub range_end: Bytes,
-    /// The first revision to deliver; 0 means the next one.
+    /// First revision to deliver; 0 starts after the current one.
     pub start_revision: i64,
-    /// 0: the hub chooses one.
+    /// 0: assigned by the hub.
     pub watch_id: i64,
     pub prev_kv: bool,
     pub progress_notify: bool,
@@ -31,7 +31,7 @@ pub struct CreateRequest {
 }
 
 impl CreateRequest {
-    /// The keys that are watched. An empty key is the smallest one.
+    /// Returns the watched keys. An empty key is the smallest one.
     pub fn keys(&self) -> KeyRange {
         let key = if self.key.is_empty() { Bytes::from_static(b"\0") } else { self.key.clone() };
         KeyRange::new(key, self.range_end.clone())
@@ -39,7 +39,7 @@ impl CreateRequest {
 }
 
 impl From<WatchCreateRequest> for CreateRequest {
-    /// Unknown filters are ignored, as in etcd.
+    /// Converts a request. Unknown filters are ignored, as in etcd.
     fn from(request: WatchCreateRequest) -> Self {
         let has = |filter: FilterType| request.filters.contains(&(filter as i32));
         CreateRequest {
@@ -56,57 +56,60 @@ impl From<WatchCreateRequest> for CreateRequest {
     }
 }
 
-/// Bounds of the hub. None of them loses an event.
+/// Limits of the hub. Reaching one never loses an event.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
-    /// Bytes that wait in one stream's outbox. Above it, watchers of the stream that match an event become
-    /// lagging, and read it again from the history when the outbox is half empty. 1 MiB: some ten
-    /// milliseconds of a 1 Gbit/s link. One event or one revision may exceed it.
+    /// Maximum bytes in a stream's outbox. Above it, watchers of the stream that match an event
+    /// become lagging, and read it again from the history when the outbox is half empty. 1 MiB:
+    /// some ten milliseconds of a 1 Gbit/s link. A single event or revision may exceed it.
     pub outbox_bytes: usize,
-    /// Encoded events that wait in all outboxes, each counted once, and the entries that refer to them. Above
-    /// it, the client with most of them loses those of its stream that has had something to read for the
-    /// longest time, until an eighth is free again. The stream becomes lagging. 32 MiB: what is handed to
-    /// 1000 streams ahead of their reading is as much again.
+    /// Maximum bytes of encoded events in all outboxes, each counted once, plus the entries that
+    /// refer to them. Above it, the client with the most of them loses those of its stream that has
+    /// been unread for the longest time, until an eighth is free again. The stream becomes lagging.
+    /// 32 MiB: the same amount again is handed to 1000 streams ahead of their reading.
     pub bodies_bytes: usize,
-    /// Answers to requests (created, canceled, progress) that wait in one outbox. At that number `accepts` is
-    /// false, and the owner reads no further request of the stream.
+    /// Maximum responses to requests (created, canceled, progress) in an outbox. At that number
+    /// `accepts` is false, and the owner reads no further request of the stream.
     pub answers_max: usize,
-    /// Answers that wait in all outboxes. When what is left of it is less than what a client has, `accepts`
-    /// is false for its streams with more than [`WatchLimits::answers_always`]. Some 150 bytes each.
+    /// Maximum responses in all outboxes. When the remaining capacity is less than a client's
+    /// usage, `accepts` is false for its streams with more than [`WatchLimits::answers_always`].
+    /// Some 150 bytes each.
     pub answers_total_max: usize,
-    /// Answers that any stream may have.
+    /// Number of responses that any stream may always have.
     pub answers_always: usize,
-    /// Pairs of an event and a range that are found at a time, at 8 bytes: some milliseconds. One revision
-    /// with more of them is delivered as history, some ranges in each step.
+    /// Maximum matches of events and ranges at a time, 8 bytes each: some milliseconds. A revision
+    /// with more of them is delivered as history, some ranges per step.
     pub matches_max: usize,
-    /// Bytes of events that are copied in one step, for ranges that take some events of a revision and not
-    /// those between them. The other ranges get theirs in the next steps.
+    /// Maximum event bytes copied per step, for ranges that match some events of a revision but not
+    /// those between them. The remaining ranges are served by the next steps.
     pub copied_bytes_max: usize,
-    /// Bytes of a step of history with previous pairs, about. A revision that exceeds it is sent in parts.
+    /// Approximate bytes of a history step with previous pairs. A revision that exceeds it is sent
+    /// in parts.
     pub previous_bytes_max: usize,
-    /// Bytes of a part of such a revision, about, or one event. Each stream holds one: 1000 streams, 16 MiB.
-    /// Responses above it are large: what streams hold of them is counted.
+    /// Approximate size of a part of such a revision; at least one event. Each stream holds a part:
+    /// 16 MiB for 1000 streams. Larger responses are tracked while streams hold them.
     pub part_bytes: usize,
-    /// Bytes that streams were handed of responses above `part_bytes`, in all. A stream with such a response
-    /// waits beyond it. 64 MiB: 40 events of the largest size.
+    /// Maximum bytes of responses above `part_bytes` that streams hold in total. Beyond it, a
+    /// stream with such a response waits. 64 MiB: 40 events of the largest size.
     pub handed_bytes_max: usize,
-    /// Watchers of all streams. Further ones are refused, and those of a client that has more than are left.
-    /// 4 million: 400 MB.
+    /// Maximum watchers of all streams. Further ones are rejected, as are new watchers of a client
+    /// with more watchers than the remaining capacity. 4 million: 400 MB.
     pub watchers_max: usize,
-    /// Bytes of the keys of all watchers, each distinct range counted once for each form. Watchers beyond it
-    /// are refused, and those of a client that has more than are left.
+    /// Maximum key bytes of all watchers, each distinct range counted once per form. Watchers
+    /// beyond it are rejected, as are new ones of a client with more key bytes than the remaining
+    /// capacity.
     pub key_bytes_max: usize,
-    /// Raw bytes of history read in one step.
+    /// Raw bytes of history read per step.
     pub step_bytes: usize,
-    /// Watchers served in one step: some milliseconds. The others continue in the next one.
+    /// Watchers served per step: some milliseconds. The rest continue in the next step.
     pub step_watchers: usize,
-    /// Watchers of closed streams that are removed in one turn, watchers that become live in one since their
-    /// first revision is reached, and watchers that are asked in one whether they get a periodic
-    /// notification: some milliseconds.
+    /// Maximum per turn of each of: removed watchers of closed streams, watchers that become live
+    /// after their first revision is reached, and watchers checked for a periodic notification.
+    /// Some milliseconds.
     pub turn_watchers: usize,
-    /// Distinct revisions in one response to a lagging watcher, as in etcd.
+    /// Distinct revisions per response to a lagging watcher, as in etcd.
     pub response_revisions_max: usize,
-    /// Time between two progress notifications, to which each stream adds up to a tenth.
+    /// Interval between progress notifications, to which each stream adds up to a tenth.
     pub progress_interval: Duration,
 }
 
@@ -134,32 +137,31 @@ impl Default for WatchLimits {
     }
 }
 
-/// What one turn left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HubOutput {
-    /// Whether there is more to do now. Otherwise the next turn is due when the store publishes a revision, a
-    /// request arrives, or an outbox was read.
+    /// True if there is more work now. Otherwise the next turn is due when the store publishes a
+    /// revision, a request arrives, or an outbox was read.
     pub more: bool,
 }
 
-/// Counters and sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub streams: usize,
     pub watchers: usize,
-    /// Watchers that read history, those of full outboxes included.
+    /// Watchers that read history, including those of full outboxes.
     pub lagging: usize,
-    /// Watchers whose first revision is not published yet.
+    /// Watchers with a first revision that is not published yet.
     pub future: usize,
     /// Distinct ranges, each form counted.
     pub ranges: usize,
     pub key_bytes: usize,
-    /// Encoded events in all outboxes, each counted once, and the entries that refer to them.
+    /// Bytes of encoded events in all outboxes, each counted once, plus the entries that refer to
+    /// them.
     pub body_bytes: usize,
     /// Bytes of large responses that streams hold.
     pub handed_bytes: usize,
     /// Events delivered to outboxes, once per watcher.
     pub events: u64,
-    /// Streams whose events were dropped from their outbox, to be read again.
+    /// Number of times that a stream's events were evicted from its outbox, to be read again.
     pub evictions: u64,
 }

@@ -1,26 +1,28 @@
-//! The encoded form of events and responses.
+//! Encoding of events and responses.
 //!
-//! Makes gRPC frames of a stream's parcels, on the thread that sends them.
+//! Encodes a stream's parcels as gRPC frames, on the thread that sends them.
 //!
+//! ```text
 //!   frame = 0u8 (not compressed) │ length u32, big endian │ WatchResponse
+//! ```
 //!
-//! * Small responses share one buffer. A body of more than 4 KiB is passed on as it is, so it is never
-//!   copied.
-//! * The parts of a fragmented response are consecutive frames: no other response of the stream is between
-//!   them.
+//! * Small responses share a buffer. A body of more than 4 KiB is passed on without copying.
+//! * The parts of a fragmented response are consecutive frames, without other responses of the
+//!   stream between them.
 //!
-//! A response to one watcher costs some 35 bytes besides its body.
+//! A response to a single watcher adds some 35 bytes to its body.
 //!
 //! # Events
 //!
 //! `mvccpb.Event`, as the field `events` of a response.
 //!
-//! One copy of key and value, from the block into the shared body. No message is built in between.
+//! Key and value are copied once, from the block into the shared body, without an intermediate
+//! message.
 //!
 //! # Parcels
 //!
-//! What one stream has to send: responses that share everything but their watch id. Bytes that count in sums
-//! until their last slice is dropped.
+//! Pending responses of a stream, merged if they differ only in the watch id. Also bytes that count
+//! towards totals until their last slice is dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -32,27 +34,26 @@ use base::varint::put_varint;
 use bytes::Bytes;
 use mvcc::{Change, KeyValue, KeyValueRef};
 
-/// Bodies up to this size are copied: cheaper than a separate piece for the socket.
+/// Maximum size of bodies that are copied: cheaper than a separate chunk for the socket.
 const COPIED_MAX: usize = 4 << 10;
-/// Frames that the buffer is made for, at least.
+/// Minimum capacity of the frame buffer.
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// What a response has apart from its body.
+/// Approximate size of a response without its body.
 const OTHER_BYTES: usize = 48;
 
-/// Encodes the parcels of one stream.
+/// Encodes the parcels of a stream.
 pub struct Encoder {
     cluster_id: u64,
     member_id: u64,
-    /// Encoded size from which a response with several events is split, if the watcher asked for it.
+    /// Encoded size at which a response with several events is split, if the watcher requested it.
     fragment_bytes: usize,
     queue: VecDeque<Parcel>,
-    /// Watch ids and bytes of the body of the first parcel that are encoded already.
+    /// Number of watch ids, and of body bytes, of the first parcel that are already encoded.
     sent: (usize, usize),
     is_broken: bool,
 }
 
-/// One response without its events.
 #[derive(Default)]
 struct ResponseFields<'a> {
     revision: i64,
@@ -76,7 +77,7 @@ impl Encoder {
         }
     }
 
-    /// Parcels are appended here, in the order in which the hub returned them.
+    /// Returns the queue. Parcels must be appended in the order in which the hub returned them.
     pub fn queue(&mut self) -> &mut VecDeque<Parcel> {
         &mut self.queue
     }
@@ -89,7 +90,7 @@ impl Encoder {
         self.queue.is_empty()
     }
 
-    /// About how many bytes the queue's frames have, at most `bytes_max`.
+    /// Estimates the size of the queued frames, up to `bytes_max`.
     pub fn bytes_up_to(&self, bytes_max: usize) -> usize {
         let bytes = self.queue.iter().scan(0, |bytes, parcel| {
             let is_enough = *bytes >= bytes_max;
@@ -103,14 +104,14 @@ impl Encoder {
         bytes.last().unwrap_or_default().min(bytes_max)
     }
 
-    /// Whether the stream has to end here, inside a message or between fragments of a response: a compaction
-    /// has taken the rest away. Nothing more is encoded then.
+    /// Reports whether the stream must be closed here, inside a message or between fragments of a
+    /// response, because the rest was compacted. The encoder stops then.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Appends frames to `out`, and stops after the first one that reaches `bytes_max`. Returns their bytes;
-    /// 0 if there is nothing to encode.
+    /// Appends frames to `out`, and stops after the first one that reaches `bytes_max`. Returns the
+    /// number of bytes; 0 if the queue is empty.
     pub fn encode(&mut self, raft_term: u64, bytes_max: usize, out: &mut Vec<Bytes>) -> usize {
         let (mut bytes, mut buffer) = (0, Vec::new());
         while bytes < bytes_max {
@@ -158,7 +159,7 @@ impl Encoder {
         bytes
     }
 
-    /// The next response of a parcel, and where its events are in the body.
+    /// Returns the next response of a parcel, and the position of its events in the body.
     fn next_response<'p>(
         &self,
         parcel: &'p Parcel,
@@ -199,7 +200,7 @@ impl Encoder {
         (fields, None)
     }
 
-    /// Bytes of the next fragment of a body: at least one event, and as many as fit.
+    /// Returns the size of the next fragment of a body: as many events as fit, but at least one.
     fn fragment(&self, fields: &ResponseFields<'_>, raft_term: u64, body: &Bytes, start: usize) -> usize {
         let rest = &body[start..];
         let other = self.message_bytes(fields, raft_term);
@@ -207,7 +208,7 @@ impl Encoder {
             return rest.len();
         }
         let mut end = event_bytes(rest);
-        // Two bytes more for the flag of a fragment.
+        // Two more bytes for the fragment flag.
         while end < rest.len() {
             let next = end + event_bytes(&rest[end..]);
             if other + 2 + next >= self.fragment_bytes {
@@ -218,7 +219,7 @@ impl Encoder {
         end
     }
 
-    /// Appends what comes before the body of a part, and returns how many bytes that is.
+    /// Appends the data before the body of a part, and returns its size.
     fn put_part(
         &self,
         fields: ResponseFields<'_>,
@@ -241,7 +242,6 @@ impl Encoder {
         out.len() - before
     }
 
-    /// Moves to the next response after one with these events.
     fn advance(&mut self, body: Option<(usize, usize)>) {
         if let (Some((start, length)), Some(ParcelContent::Events { watch_ids, body, .. })) =
             (body, self.queue.front().map(|parcel| &parcel.content))
@@ -258,7 +258,6 @@ impl Encoder {
         self.queue.pop_front();
     }
 
-    /// Appends a frame up to its events, and returns its whole length.
     fn put_frame(
         &self,
         fields: &ResponseFields<'_>,
@@ -286,7 +285,7 @@ impl Encoder {
         [self.cluster_id, self.member_id, revision as u64, raft_term].into_iter().map(number_bytes).sum()
     }
 
-    /// Bytes of a response without its events.
+    /// Returns the size of a response without its events.
     fn message_bytes(&self, fields: &ResponseFields<'_>, raft_term: u64) -> usize {
         let flags = [fields.created, fields.canceled, fields.fragment];
         let flag_bytes: usize = flags.into_iter().map(|flag| number_bytes(u64::from(flag))).sum();
@@ -299,7 +298,7 @@ impl Encoder {
     }
 }
 
-/// Bytes of the event at the start of a body, with its tag and length.
+/// Returns the size of the event at the start of a body, with its tag and length.
 fn event_bytes(body: &[u8]) -> usize {
     assert_eq!(body[0], EVENTS << 3 | 2, "a body consists of events");
     let (mut length, mut shift) = (0u64, 0);
@@ -313,15 +312,12 @@ fn event_bytes(body: &[u8]) -> usize {
     1 + varint_bytes(length) + length as usize
 }
 
-/// Field of `WatchResponse`.
 const EVENTS: u8 = 11;
-/// Fields of `Event`.
 const TYPE: u8 = 1;
 const KV: u8 = 2;
 const PREV_KV: u8 = 3;
 const DELETE: u64 = 1;
 
-/// Appends an event with its tag and length.
 pub(crate) fn put_event(out: &mut Vec<u8>, change: &Change<'_>, previous: Option<&KeyValue>) {
     let (kind, kv) = match change {
         Change::Put { kv, .. } => (0, *kv),
@@ -358,7 +354,6 @@ fn kv_bytes(kv: &KeyValueRef<'_>) -> usize {
         + number_bytes(kv.lease as u64)
 }
 
-/// `mvccpb.KeyValue`.
 fn put_kv(out: &mut Vec<u8>, field: u8, kv: &KeyValueRef<'_>) {
     put_counted(out, field, kv_bytes(kv));
     put_bytes(out, 1, kv.key);
@@ -371,19 +366,16 @@ fn put_kv(out: &mut Vec<u8>, field: u8, kv: &KeyValueRef<'_>) {
 
 pub(super) use base::varint::varint_bytes;
 
-// Protobuf fields that are written by hand. Values of 0 are left out, as in proto3.
+// Protobuf fields that are encoded by hand. Values of 0 are omitted, as in proto3.
 
-/// Wire type of varints.
 const VARINT: u8 = 0;
-/// Wire type of bytes, strings and messages.
 const COUNTED: u8 = 2;
 
-/// Bytes of a number with its tag.
 fn number_bytes(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint_bytes(value) }
 }
 
-/// A number. Negative values of int64 are passed as their two's complement.
+/// Appends a number. Negative values of int64 are passed as their two's complement.
 fn put_number(out: &mut Vec<u8>, field: u8, value: u64) {
     if value != 0 {
         out.push(field << 3 | VARINT);
@@ -391,18 +383,18 @@ fn put_number(out: &mut Vec<u8>, field: u8, value: u64) {
     }
 }
 
-/// Bytes of a counted field with its tag.
+/// Returns the size of a length-delimited field with its tag.
 fn counted_bytes(bytes: usize) -> usize {
     1 + varint_bytes(bytes as u64) + bytes
 }
 
-/// Tag and length of a counted field. Its bytes must follow.
+/// Appends tag and length of a length-delimited field. Its bytes must follow.
 fn put_counted(out: &mut Vec<u8>, field: u8, bytes: usize) {
     out.push(field << 3 | COUNTED);
     put_varint(out, bytes as u64);
 }
 
-/// Bytes of a bytes or string field; empty ones are left out.
+/// Returns the size of a bytes or string field. Empty fields are omitted.
 fn bytes_bytes(bytes: &[u8]) -> usize {
     if bytes.is_empty() { 0 } else { counted_bytes(bytes.len()) }
 }
@@ -414,10 +406,9 @@ fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     }
 }
 
-/// One or more responses of one stream. An [`Encoder`] makes bytes of it.
+/// One or more responses of a stream, for an [`Encoder`].
 #[derive(Clone, Debug)]
 pub struct Parcel {
-    /// Revision of the header.
     pub(crate) revision: i64,
     pub(crate) content: ParcelContent,
 }
@@ -427,11 +418,10 @@ pub(crate) enum ParcelContent {
     Created {
         watch_id: i64,
     },
-    /// A create request that was refused.
     Refused {
         reason: Box<str>,
     },
-    /// `compact_revision` is 0 if the client asked for it.
+    /// `compact_revision` is 0 if the client canceled it.
     Canceled {
         watch_id: i64,
         compact_revision: i64,
@@ -450,7 +440,6 @@ pub(crate) enum ParcelContent {
         body: Bytes,
         may_fragment: bool,
     },
-    /// A part of a large revision.
     Part {
         watch_id: i64,
         part: MessagePart,
@@ -458,32 +447,31 @@ pub(crate) enum ParcelContent {
     },
 }
 
-/// Large bytes of a parcel that a stream was handed.
+/// Tracker of large bytes that were handed to a stream.
 #[derive(Clone, Debug)]
 pub struct HeldBytes(Weak<ByteCount<[Arc<AtomicUsize>; 2]>>);
 
 impl HeldBytes {
-    /// Whether the stream has dropped them all.
+    /// Reports whether the stream has dropped all of them.
     pub fn is_dropped(&self) -> bool {
         self.0.strong_count() == 0
     }
 }
 
-/// How a part of a large revision is sent.
+/// Framing of a part of a large revision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MessagePart {
-    /// The first bytes of a message whose events are so many bytes.
+    /// First bytes of a message with `total` bytes of events.
     First { total: u32 },
-    /// More bytes of that message.
+    /// Further bytes of that message.
     Next,
-    /// A response.
+    /// A complete response.
     Fragment { is_last: bool },
-    /// The rest was compacted: the stream has to end.
+    /// The rest was compacted: the stream must be closed.
     Broken,
 }
 
 impl Parcel {
-    /// Bytes of its events.
     pub(crate) fn body_bytes(&self) -> usize {
         match &self.content {
             ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. } => body.len(),
@@ -495,7 +483,7 @@ impl Parcel {
         }
     }
 
-    /// Has its events counted in these sums until they are dropped. `None` if it has none.
+    /// Counts its events in these totals until they are dropped. Returns `None` without events.
     pub(crate) fn hold(&mut self, sums: [Arc<AtomicUsize>; 2]) -> Option<HeldBytes> {
         let (ParcelContent::Events { body, .. } | ParcelContent::Part { body, .. }) = &mut self.content
         else {
@@ -507,7 +495,7 @@ impl Parcel {
         Some(noticed)
     }
 
-    /// Bytes that it holds in memory, a body that is shared included.
+    /// Returns the bytes that it holds in memory, including a shared body.
     pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.content {
@@ -522,7 +510,7 @@ impl Parcel {
     }
 }
 
-/// A part of each of some sums, until this is dropped.
+/// Bytes counted in each of some totals until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ByteCount<S: AsRef<[Arc<AtomicUsize>]>> {
     bytes: usize,
@@ -557,7 +545,7 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for CountedBytes<B, C> {
     }
 }
 
-/// The same bytes, which keep `count` until their last slice is dropped.
+/// Wraps bytes so that they keep `count` until their last slice is dropped.
 pub(crate) fn counted<B, C>(bytes: B, count: C) -> Bytes
 where
     B: AsRef<[u8]> + Send + 'static,

@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// A watch of keys, from now on or from a share of the present on.
+/// Creates a watch of keys, from the present or from a share of the current revision.
 fn create_at(stream: usize, key: &'static str, range_end: &'static str, prev_kv: bool, at: i64) -> Operation {
     let request = CreateRequest {
         key: Bytes::from_static(key.as_bytes()),
@@ -87,9 +87,9 @@ fn create_at(stream: usize, key: &'static str, range_end: &'static str, prev_kv:
     Operation::CreateAt(stream, request, at)
 }
 
-/// A stream was held back for a large response, which was taken back meanwhile. When its turn came, history
-/// brought a revision in parts in its place. No part was made while the stream had its turn, which ended with
-/// the first part: nothing large was sent to any stream any more.
+/// A stream was held back for a large response, which was then evicted. When it was granted
+/// capacity, history delivered a revision in parts instead. No part was encoded while the stream
+/// had its grant, which ended with the first part, so no stream got large responses any more.
 #[test]
 fn a_stream_whose_turn_comes_may_go_on_with_a_revision_in_parts() {
     let entry = |puts: &[(u8, usize)], deletes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What the hub does for very many watchers, it does in bounded turns.
+//! Bounded turns with very many watchers.
 
 use crate::common;
 use crate::common::{Client, Member};
@@ -13,7 +13,7 @@ fn put(member: &mut Member, times: usize) {
     }
 }
 
-/// Clients that share the watchers, all of one key and from one revision on.
+/// Opens clients that share the watchers, all of the same key and start revision.
 fn clients(hub: &mut Hub, start_revision: i64) -> Vec<Client> {
     let clients: Vec<Client> = (0..CLIENTS).map(|_| Client::open(hub, 1 << 20)).collect();
     for client in &clients {
@@ -35,7 +35,8 @@ fn events(client: &mut Client, hub: &mut Hub) -> Vec<usize> {
     events
 }
 
-/// Turns until the hub has nothing to do. The most watchers that were still not live became so in one.
+/// Runs turns until the hub is idle. Returns the largest number of watchers that became live in a
+/// turn.
 fn most_in_a_turn(hub: &mut Hub, waiting: impl Fn(&Hub) -> usize) -> (usize, usize) {
     let (mut most, mut turns) = (0, 0);
     loop {
@@ -89,7 +90,7 @@ fn watchers_that_were_created_while_the_hub_lagged_become_live_in_rounds() {
     let mut clients = clients(&mut hub, 0);
     for turn in 1..=WATCHERS.div_ceil(limits.turn_watchers) {
         assert!(hub.turn().unwrap().more == (turn * limits.turn_watchers < WATCHERS), "turn {turn}");
-        // Those that are live get the next event, and the others wait for it.
+        // Live watchers get the next event; the rest wait for it.
     }
     put(&mut member, 1);
     common::settle(&mut hub);

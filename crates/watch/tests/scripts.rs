@@ -68,7 +68,6 @@ fn range(text: &str) -> KeyRange {
     }
 }
 
-/// Applies a command to a store.
 fn change(member: &mut Member, line: &str) -> Option<String> {
     let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
     match name {

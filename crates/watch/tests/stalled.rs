@@ -1,4 +1,5 @@
-//! What streams hold that were handed responses and do not send them. A member has a thousand such streams.
+//! Memory of responses that were handed to streams which do not send them. A member has a thousand
+//! such streams.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -12,12 +13,12 @@ use common::Client;
 use mvcc::{KeyRange, LogPosition, MemoryBackend, Previous, Store, StoreOptions, Writer};
 use watch::{ClientId, CreateRequest, Hub, Parcel, WatchLimits};
 
-/// Connections from this number on are of one caller; each other one is a caller.
+/// Connections from this number on belong to the same caller; each other one is a separate caller.
 const OF_ONE_CALLER: u64 = 1000;
-/// What a stream is handed ahead of its reading.
+/// Bytes that a stream is handed ahead of its reading.
 const HANDED_BYTES: usize = 16 << 10;
 
-/// The memory of the process is that of one test.
+/// Serializes the tests, which measure the memory of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -33,7 +34,7 @@ fn store(puts: usize, bytes: usize) -> (Writer, Store) {
     (writer, store)
 }
 
-/// A stream, and what it was handed and has not sent.
+/// A stream, and the parcels that it was handed and has not sent.
 struct Stalled {
     owner: u64,
     client: Client,
@@ -57,7 +58,7 @@ impl Server {
         Server { hub: Hub::new(store, limits), streams: Vec::new() }
     }
 
-    /// Opens a stream that watches all keys from a revision on, and sends nothing.
+    /// Opens a stream that watches all keys from a revision on, and sends no data.
     fn open(&mut self, owner: u64, start_revision: i64) {
         let range_end = b"\0".as_slice().into();
         self.open_for(owner, CreateRequest { range_end, start_revision, ..CreateRequest::default() });
@@ -75,8 +76,8 @@ impl Server {
         self.settle();
     }
 
-    /// Streams but the last one send what they hold, in turn, until the last one has a response. Returns how
-    /// often they have sent.
+    /// Sends the parcels of all streams but the last, round-robin, until the last one has a
+    /// response. Returns the number of sends.
     fn sent_until_last_has_its_response(&mut self) -> usize {
         let last = self.streams.len() - 1;
         let mut sent = 0;
@@ -96,7 +97,7 @@ impl Server {
         sent
     }
 
-    /// Ends a stream, which drops what it holds.
+    /// Closes a stream, which drops its parcels.
     fn close(&mut self, number: usize) {
         let stalled = self.streams.remove(number);
         self.hub.close(stalled.client.stream);
@@ -127,7 +128,7 @@ impl Server {
         }
     }
 
-    /// A stream sends what it holds. Returns the number of events.
+    /// Sends the parcels of a stream. Returns the number of events.
     fn send(&mut self, number: usize) -> usize {
         let Stalled { client, held, .. } = &mut self.streams[number];
         client.encoder.queue().append(held);
@@ -137,7 +138,7 @@ impl Server {
         events
     }
 
-    /// These streams send everything, in turn. Returns the number of events of each.
+    /// Sends all data of these streams, round-robin. Returns the number of events of each.
     fn send_all(&mut self, numbers: impl IntoIterator<Item = usize>) -> Vec<usize> {
         let numbers: Vec<usize> = numbers.into_iter().collect();
         let mut events = vec![0; numbers.len()];
@@ -163,7 +164,7 @@ fn streams_that_stop_in_history_hold_little_of_it() {
     let (_writer, store) = store(PUTS, 250);
     let mut server = Server::new(store, WatchLimits::default());
     let before = resident_bytes();
-    // One after the other: each reads the history anew.
+    // Sequentially: each reads the history again.
     (0..STREAMS).for_each(|owner| server.open(owner as u64, 1));
     let held: usize = server.streams.iter().map(Stalled::held_bytes).sum();
     let grown = resident_bytes().saturating_sub(before);
@@ -197,7 +198,7 @@ fn clients_have_turns(owner: impl Fn(u64) -> u64) {
     (0..STREAMS).for_each(|n| server.open(owner(n as u64), 2 + (n % PUTS) as i64));
     let has_large = |stalled: &Stalled| stalled.held_bytes() > EVENT;
     let served = server.streams.iter().filter(|stalled| has_large(stalled)).count();
-    // Bodies that are in the hub as well count there.
+    // Bodies that are also in the hub count there.
     assert!((2..=8).contains(&served), "{served} of the first caller, which leaves some to others");
     assert!(server.hub.stats().handed_bytes <= limits.handed_bytes_max);
     assert!(server.hub.waits_for_room(), "streams of the first client wait");
@@ -205,7 +206,7 @@ fn clients_have_turns(owner: impl Fn(u64) -> u64) {
     assert!(has_large(&server.streams[STREAMS]), "another client has its response");
     assert_eq!(server.send_all([STREAMS]), [PUTS], "and all that follow");
     assert!(server.hub.waits_for_room(), "streams of the first client wait");
-    // Streams that send what they hold let the others go on, and all get everything.
+    // Streams that send their parcels unblock the rest, and all get every event.
     let wanted: Vec<usize> = (0..STREAMS).map(|n| PUTS - n % PUTS).collect();
     assert_eq!(server.send_all(0..STREAMS), wanted, "{:?}", server.hub.stats());
     assert!(!server.hub.waits_for_room());

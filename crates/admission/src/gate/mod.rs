@@ -1,31 +1,31 @@
-//! A gate: bounded use of one resource, shared fairly between clients.
+//! A gate: a weighted semaphore for one resource, shared fairly between clients.
 //!
 //! ```text
-//!   enter ──fits, and is next──▶ Pass ──dropped──▶ next of the ring
-//!      └──else──▶ line of this client ──ring of clients, one each in turn──▶ Pass
+//!   enter ──fits, and is next──▶ Pass ──dropped──▶ next waiter
+//!      └──else──▶ queue of this client ──clients round-robin──▶ Pass
 //! ```
 //!
 //! * A pass has a weight; the weights of all passes never exceed the capacity.
-//! * A client that holds passes shares by the rule of [`base::Shares`], with all connections of its caller.
-//!   One pass is always allowed, for each caller.
-//! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones. A
-//!   weight above what they may take counts as all of it.
-//! * Light and heavy passes have shares of their kind, and wait in separate lanes. In a lane, callers are
-//!   served in turn, one pass each, and so are the clients of a caller, whose passes are served in the order
-//!   of arrival.
-//! * A light pass that does not fit makes the light ones after it wait. A heavy one that does not fit
-//!   *drains* the gate: other heavy passes wait, and light ones get the reserve only. A drain ends after
-//!   `DRAIN_MAX`, since a pass may be held by a client that does not read. Then others overtake for
+//! * A client that holds passes is limited by the rule of [`base::Shares`], together with all connections
+//!   of its caller. Each caller may always hold one pass.
+//! * Passes above [`Bounds::light_max`] are heavy. They leave [`Bounds::reserve`] free for light ones.
+//!   Larger weights are clamped to the maximum of a heavy pass.
+//! * Light and heavy passes have separate shares and separate lanes. In a lane, callers are served
+//!   round-robin, one pass each, and so are the clients of a caller. The passes of a client are served in
+//!   the order of arrival.
+//! * A light pass that does not fit delays the light ones after it. A heavy one that does not fit *drains*
+//!   the gate: other heavy passes wait, and light ones get only the reserve. A drain lasts `DRAIN_MAX` at
+//!   most, since a client that does not read may hold a pass. After it, other passes may overtake for
 //!   `REST_FACTOR` times as long.
-//! * Waiting is bounded in number, in weight and in time, and one client may use three quarters of the
-//!   bounds. When all clients together reach a bound, the newest waiter of the client that waits for most is
-//!   refused. That may be the new caller.
-//! * A caller that goes away leaves its line at once.
-//! * Weights may be bytes of memory. Then a pass is also granted by the [`MemoryLimit`]. While that grants
-//!   nothing, a client that holds or waits for something already is refused.
+//! * The number, the weight and the time of waiting calls are bounded, and one client may use three
+//!   quarters of the bounds. When all clients together reach a bound, the latest waiter of the client with
+//!   the most waiting weight is rejected. That may be the new caller.
+//! * A cancelled call leaves its queue immediately.
+//! * Weights may be bytes of memory. Then the [`MemoryLimit`] has to grant a pass as well. While it grants
+//!   no more, clients that already hold or wait for a pass are rejected.
 //!
-//! Entering without waiting costs one uncontended lock. What it costs to give a pass back does not grow with
-//! the number of those that wait for their share.
+//! Entering without waiting costs one uncontended lock. The cost of releasing a pass does not depend on the
+//! number of waiters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,30 +35,31 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-mod turns; // who is next
-mod used; // what is out, and what one more needs
-mod waiting; // who waits, and who is refused
+mod turns; // the order of waiters
+mod used; // held weights, and the requirements of one more pass
+mod waiting; // waiters, and their rejection
 
 use super::memory::MemoryLimit;
 pub use used::Bounds;
 use used::GateUse;
 use waiting::WaitingCallers;
 
-/// Time that the gate is drained for heavy passes without a break: reads that are under way end within it.
+/// Maximum time of an uninterrupted drain: long enough for reads in progress.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// A drain is followed by so many times its length without one: heavy passes are delayed a fifth of the time.
+/// Minimum rest after a drain, as a multiple of its length: heavy passes delay other calls a fifth of the
+/// time at most.
 const REST_FACTOR: u32 = 4;
-/// Those who wait look whether a drain has to end, this often.
+/// Interval at which waiters check whether a drain is too long.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A bound on waiting was reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GateFull;
 
-/// See the module's head.
+/// A weighted semaphore with fair queues. See the module documentation.
 pub struct Gate {
     bounds: Bounds,
-    /// Grants weights that are bytes.
+    /// Grants weights that are bytes of memory.
     memory: Option<Arc<MemoryLimit>>,
     state: Mutex<GateState>,
 }
@@ -70,17 +71,16 @@ struct GateState {
     drain: Drain,
 }
 
-/// Whether heavy passes may be overtaken.
 #[derive(Clone, Copy, Default)]
 enum Drain {
     #[default]
     Idle,
     Since(Instant),
-    /// Not before this moment again.
+    /// No drain starts before this time.
     RestUntil(Instant),
 }
 
-/// A right to use the resource. Dropping it admits the next.
+/// A permit to use the resource. Dropping it admits the next waiter.
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
@@ -88,7 +88,7 @@ pub struct Pass {
     weight: u64,
 }
 
-/// Leaves the line if its caller goes away before it was served.
+/// Removes the waiter from its queue if its call is cancelled before it was served.
 struct InLine<'a> {
     gate: &'a Arc<Gate>,
     client: ClientId,
@@ -102,18 +102,18 @@ impl Gate {
         Arc::new(Gate { bounds, memory: None, state: Mutex::default() })
     }
 
-    /// Of weights that are bytes, under a limit.
+    /// Returns a gate for weights in bytes of memory, granted by `limit`.
     pub fn of_memory(bounds: Bounds, limit: &Arc<MemoryLimit>) -> Arc<Gate> {
         let memory = limit.is_on().then(|| Arc::clone(limit));
         Arc::new(Gate { memory, ..Arc::into_inner(Gate::new(bounds)).expect("no other owner has it") })
     }
 
-    /// The weight of the heaviest pass.
+    /// Returns the weight of the heaviest pass.
     pub fn weight_max(&self) -> u64 {
         self.bounds.weight_max()
     }
 
-    /// Weight of the passes that are out, and the number of callers that wait.
+    /// Returns the total weight of all passes, and the number of waiting calls.
     pub fn gauges(&self) -> (u64, usize) {
         let state = self.state.lock();
         (state.used.total(), state.waiting.len())
@@ -138,7 +138,7 @@ impl Gate {
             }
             let (to, pass) = oneshot::channel();
             let ticket = state.waiting.queue(&self.bounds, client, weight, to);
-            // Finds what the gate waits for now, and whether it has to be drained.
+            // Updates the lanes, and starts a drain if this waiter needs one.
             let gone = self.admit(&mut state);
             drop(state);
             drop(gone);
@@ -156,7 +156,7 @@ impl Gate {
         }
     }
 
-    /// A pass that need not wait.
+    /// Returns a pass if it is available immediately.
     pub fn try_enter(self: &Arc<Self>, client: ClientId, weight: u64) -> Option<Pass> {
         let mut state = self.state.lock();
         if weight > self.bounds.weight_max()
@@ -183,7 +183,7 @@ impl Gate {
         self.memory.as_ref().is_some_and(|memory| memory.is_short())
     }
 
-    /// Serves those who wait for memory, if there is some now.
+    /// Serves waiters for memory, if there is some now.
     pub fn look_again(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let gone = self.admit(&mut state);
@@ -191,8 +191,7 @@ impl Gate {
         drop(gone);
     }
 
-    /// Gives passes to those who are next. What is returned was given to callers that have gone; it must be
-    /// dropped after the lock.
+    /// Serves the next waiters. Returns passes for cancelled calls, which must be dropped after the lock.
     fn admit(self: &Arc<Self>, state: &mut GateState) -> Vec<Pass> {
         let mut gone = Vec::new();
         if state.is_calm() {
@@ -201,7 +200,7 @@ impl Gate {
         let now = Instant::now();
         if state.drain.is_late(now) {
             state.drain.end(now);
-            // The next drain is for another client.
+            // Let the next drain be for another client.
             if let Some((client, _)) = state.next(&self.bounds, false) {
                 state.waiting.heavy.postpone(client);
             }
@@ -224,7 +223,7 @@ impl Gate {
                 (client, weight) = overtaking;
             }
             if !self.grants(weight) {
-                is_blocked = true; // What other passes give back of the gate does not help.
+                is_blocked = true; // Releasing other passes of this gate would not help.
                 break;
             }
             gone.extend(self.serve(state, client, weight));
@@ -246,7 +245,7 @@ impl Gate {
         }
     }
 
-    /// Gives its pass to the first waiter of a client. Returns it if the caller has gone.
+    /// Grants a pass to the first waiter of a client. Returns the pass if the call was cancelled.
     fn serve(self: &Arc<Self>, state: &mut GateState, client: ClientId, weight: u64) -> Option<Pass> {
         let waiter = state.waiting.take(self.bounds.is_light(weight), client);
         state.used.add(&self.bounds, client, weight);
@@ -265,18 +264,18 @@ impl Gate {
 }
 
 impl GateState {
-    /// Whether the client holds or waits for something.
+    /// Reports whether the client holds or waits for a pass.
     fn has(&self, client: ClientId) -> bool {
         self.used.light.held(client) + self.used.heavy.held(client) > 0 || self.waiting.has(client)
     }
 
-    /// Whether there is nothing to admit, and nothing to forget.
+    /// Reports whether there is no waiter and no state to reset.
     fn is_calm(&self) -> bool {
         let is_blocked = self.waiting.light.is_blocked || self.waiting.heavy.is_blocked;
         self.waiting.len() == 0 && !is_blocked && matches!(self.drain, Drain::Idle)
     }
 
-    /// Whether a caller need not wait: nothing of what waits comes before it.
+    /// Reports whether a new call may skip the queues.
     fn passes_now(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
         let lane = if bounds.is_light(weight) { &self.waiting.light } else { &self.waiting.heavy };
         let comes_later = lane.is_blocked && (bounds.is_light(weight) || self.drain.is_on());
@@ -287,7 +286,7 @@ impl GateState {
         self.used.fits(bounds, client, weight, self.drain.is_on())
     }
 
-    /// The next client of a lane that waits for room, and the weight of its pass.
+    /// Returns the next client of a lane that waits for capacity, and the weight of its pass.
     fn next(&mut self, bounds: &Bounds, is_light: bool) -> Option<(ClientId, u64)> {
         let GateState { used, waiting, .. } = self;
         let needs = |client, weight| used.needs(bounds, client, weight);
@@ -304,7 +303,7 @@ impl Drain {
         matches!(self, Drain::Since(since) if now >= *since + DRAIN_MAX)
     }
 
-    /// True if the gate is drained from now on, or already.
+    /// Starts a drain. Returns true if the gate is drained now, newly or still.
     fn begin(&mut self, now: Instant) -> bool {
         match self {
             Drain::Since(_) => true,
@@ -334,7 +333,7 @@ impl Drop for InLine<'_> {
         if !state.waiting.leave(self.client, self.ticket) {
             return;
         }
-        // The one that left may have been what others waited for.
+        // The removed waiter may have blocked the ones after it.
         let gone = self.gate.admit(&mut state);
         drop(state);
         drop(gone);
@@ -346,19 +345,20 @@ impl Pass {
         self.weight
     }
 
-    /// Whether others wait for it, or other calls of the same caller, whose share it uses up.
+    /// Reports whether calls of other clients wait for the pass, or calls of the same caller that exceed
+    /// its share.
     pub fn is_wanted(&self) -> bool {
         let WaitingCallers { light, heavy, .. } = &self.gate.state.lock().waiting;
         light.is_blocked || heavy.is_blocked || light.has_of(self.client) || heavy.has_of(self.client)
     }
 
-    /// Whether the caller should give back what it does not use: others came.
+    /// Reports whether the caller should release its unused part because more callers arrived.
     pub fn is_over_share(&self) -> bool {
         let bounds = &self.gate.bounds;
         self.gate.state.lock().used.is_over(bounds, self.client, bounds.is_light(self.weight))
     }
 
-    /// Gives back what exceeds `weight`.
+    /// Releases the weight that exceeds `weight`.
     pub fn shrink_to(&mut self, weight: u64) {
         let weight = weight.max(1);
         if weight < self.weight {
@@ -367,8 +367,8 @@ impl Pass {
         }
     }
 
-    /// Takes `more` weight without waiting, if there is room. Passes that grow delay those who wait, and no
-    /// longer than they are held.
+    /// Adds weight without waiting, if there is capacity. This may delay waiters, but for no longer than
+    /// the pass is held.
     pub fn try_grow(&mut self, more: u64) -> bool {
         let mut state = self.gate.state.lock();
         let (bounds, weight) = (&self.gate.bounds, self.weight + more);
@@ -381,8 +381,7 @@ impl Pass {
         fits
     }
 
-    /// Changes to `weight` without waiting, if there is room. As in `enter`, more than all there is counts as
-    /// all.
+    /// Changes the weight without waiting, if there is capacity. Clamps it like `enter`.
     pub fn try_resize(&mut self, weight: u64) -> bool {
         let weight = weight.clamp(1, self.gate.bounds.weight_max());
         if weight > self.weight {
@@ -392,7 +391,6 @@ impl Pass {
         true
     }
 
-    /// Gives back `before`, and keeps some of it or nothing.
     fn release(&self, before: u64, kept: Option<u64>) {
         let bounds = &self.gate.bounds;
         let mut state = self.gate.state.lock();

@@ -1,4 +1,4 @@
-//! Who passes, in which order, and who is refused.
+//! Admission order, limits and rejections.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -40,7 +40,7 @@ fn passed(entering: &mut Entering<'_>) -> Pass {
     }
 }
 
-/// Polled once, so that it stands in its line.
+/// Polls once, which queues the call.
 #[track_caller]
 fn waits(entering: &mut Entering<'_>) {
     assert!(poll(entering).is_pending(), "it has to wait");
@@ -123,7 +123,7 @@ async fn a_caller_that_goes_away_makes_room_at_once() {
     waits(&mut light);
     drop(heavy);
     let light = passed(&mut light);
-    // One that was served and never looked.
+    // A call that was granted a pass, but never polled again.
     let mut unseen = enter(&gate, SECOND, 10);
     waits(&mut unseen);
     drop((held, light));
@@ -173,7 +173,7 @@ async fn a_pass_of_more_than_all_is_a_pass_of_all_whatever_it_is_resized_to() {
     assert_eq!(gate.gauges(), (0, 0));
 }
 
-/// Twenty, of which four are left to passes of two and less.
+/// A capacity of 20, with a reserve of 4 for passes of at most 2.
 fn with_reserve() -> Bounds {
     Bounds { capacity: 20, reserve: 4, light_max: 2, waiting_weight_max: u64::MAX, ..bounds() }
 }
@@ -212,7 +212,7 @@ async fn a_heavy_pass_that_cannot_be_served_delays_other_heavy_ones_for_a_fifth_
 #[tokio::test(start_paused = true)]
 async fn a_heavy_pass_is_served_although_lighter_ones_never_cease() {
     let gate = Gate::new(with_reserve());
-    // Of six at a time one is always held; each is held for a second.
+    // At least one of these six passes is always held; each is held for a second.
     for client in 1..=6 {
         let gate = Arc::clone(&gate);
         tokio::spawn(async move {
@@ -234,7 +234,7 @@ async fn heavy_passes_are_served_in_turn_although_one_of_them_cannot_be() {
     let _unread = passed(&mut enter(&gate, FIRST, 3));
     let mut everything = enter(&gate, SECOND, 99);
     waits(&mut everything);
-    // Of these two one is always held, so that a third fits only if the gate is drained for it.
+    // At least one of these two is always held, so a third fits only if the gate is drained for it.
     for client in 3..5 {
         let gate = Arc::clone(&gate);
         tokio::spawn(async move {
@@ -259,7 +259,7 @@ async fn who_can_be_served_at_once_is_not_refused_because_others_wait_for_their_
     let _held = passed(&mut enter(&gate, FIRST, 6));
     let mut greedy: Vec<_> = (0..3).map(|_| enter(&gate, FIRST, 4)).collect();
     greedy.iter_mut().for_each(waits);
-    // The bound of all is reached by two clients.
+    // Two clients together reach the global bound.
     let held = passed(&mut enter(&gate, SECOND, 3));
     let mut fourth = enter(&gate, SECOND, 4);
     waits(&mut fourth);
@@ -283,7 +283,7 @@ async fn when_too_many_wait_the_client_with_the_most_is_refused() {
     );
     waits(&mut greedy[0]);
     waits(&mut greedy[1]);
-    // Then all have about the same, and it is the newcomer's turn to be refused.
+    // Now all clients have about the same, so the new caller is rejected.
     assert!(matches!(poll(&mut enter(&gate, SECOND, 1)), Poll::Ready(Err(GateFull))));
     drop(held);
     drop((passed(&mut greedy[0]), passed(&mut greedy[1]), passed(&mut second), passed(&mut third)));
@@ -336,7 +336,7 @@ async fn what_memory_does_not_allow_waits_and_a_client_that_has_something_is_ref
     gate.look_again();
     waits(&mut other);
     drop(held);
-    waits(&mut other); // What was freed is seen with a sample.
+    waits(&mut other); // released memory is noticed with the next sample
     limit.note(110 * MIB);
     limit.note(110 * MIB);
     gate.look_again();
@@ -384,7 +384,7 @@ async fn a_caller_leaves_heavy_and_light_passes_to_others_on_any_number_of_conne
     let other = (take(2, 3000, 8), take(2, 3001, 2));
     assert!(other.0.is_some() && other.1.is_some());
     drop((other, light));
-    // It waits for room, and not until its caller holds nothing.
+    // It waits for capacity, but not until its caller holds none.
     let mut large = enter(&gate, of(1, 2000), 16);
     waits(&mut large);
     heavy.truncate(4);
@@ -417,7 +417,7 @@ async fn a_release_looks_at_few_of_many_that_wait_for_their_share() {
     let many = Bounds { waiting_max: usize::MAX, waiting_weight_max: u64::MAX, ..bounds() };
     let with_reserve = Bounds { reserve: 2, light_max: 1, ..many };
     for (bounds, weight) in [(many, 1), (with_reserve, 1), (with_reserve, 2)] {
-        // Of one connection, of connections of one caller, and of many callers next to one that holds much.
+        // One connection; connections of one caller; many callers, one of which holds a lot.
         for of in [
             |number| ClientId { caller: 1, connection: number % 8 },
             |number| ClientId { caller: 1, connection: number },

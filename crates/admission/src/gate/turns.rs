@@ -1,14 +1,14 @@
-//! Turns: who is next among those that wait, found without a look at all of them.
+//! Queue positions, which find the next waiter without a scan.
 //!
-//! Who cannot be served before so much is free is *parked* under that number and keeps its turn. It is looked
-//! at again when so much is free, or when its owner says that less may do.
+//! A waiter that needs more free weight than there is gets *parked* under that weight and keeps its
+//! position. It becomes ready when enough is free, or when [`Turns::wake`] reports that it may need less.
 
 use std::collections::{BTreeSet, HashMap};
 
 #[derive(Default)]
 pub(super) struct Turns {
     next: u64,
-    /// What has to be free, and the turn. Zero for those that are ready.
+    /// Free weight needed and position, by key. The weight is zero for ready waiters.
     places: HashMap<u64, (u64, u64)>,
     order: BTreeSet<(u64, u64, u64)>,
 }
@@ -30,13 +30,13 @@ impl Turns {
         self.order.insert((needed, turn, key));
     }
 
-    /// Gives the last turn, to one that may have had an earlier one.
+    /// Moves a new or existing key to the end of the queue.
     pub fn move_to_end(&mut self, key: u64) {
         self.next += 1;
         self.place(key, 0, self.next);
     }
 
-    /// Puts off one that has a turn until so much is free.
+    /// Parks a queued key until `needed` weight is free.
     pub fn park(&mut self, key: u64, needed: u64) {
         let (_, turn) = self.places[&key];
         self.place(key, needed, turn);
@@ -48,7 +48,7 @@ impl Turns {
         }
     }
 
-    /// The first that is ready while so much is free. Those that it is enough for become ready one by one.
+    /// Returns the first ready key. Also wakes one parked key that needs at most `free`.
     pub fn next(&mut self, free: u64) -> Option<u64> {
         if let Some((needed, _, key)) = self.order.range((1, 0, 0)..).next()
             && *needed <= free
@@ -58,12 +58,12 @@ impl Turns {
         self.ready().next()
     }
 
-    /// Those that are ready, in turn.
+    /// Returns the ready keys in order.
     pub fn ready(&self) -> impl Iterator<Item = u64> + '_ {
         self.order.iter().take_while(|(needed, ..)| *needed == 0).map(|(.., key)| *key)
     }
 
-    /// The least that has to be free for one that is parked.
+    /// Returns the smallest weight that any parked key needs.
     pub fn needed(&self) -> Option<u64> {
         self.order.range((1, 0, 0)..).next().map(|(needed, ..)| *needed)
     }

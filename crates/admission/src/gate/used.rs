@@ -1,8 +1,10 @@
-//! What the passes of a gate weigh, and what has to be free for one more.
+//! The weights held at a gate, and the free weight that one more pass requires.
 //!
-//! * All that a caller holds leaves enough of the capacity, and its heavy passes of what heavy ones may take.
-//! * Its light passes always have a share of the reserve, and with no more of them it may have one heavy pass
-//!   of any weight. So a heavy pass that is most of the capacity keeps out no light ones of its caller.
+//! * The passes of a caller leave enough of the capacity free, and its heavy passes enough of the heavy
+//!   part.
+//! * Its light passes always have a share of the reserve. With no more light passes than that, it may hold
+//!   one heavy pass of any weight. So a heavy pass of most of the capacity does not block light passes of
+//!   the same caller.
 
 use std::time::Duration;
 
@@ -11,14 +13,13 @@ use base::{ClientId, ShareUse, Shares};
 /// A pass above this part of the capacity is large.
 const LARGE_PART: u64 = 4;
 
-/// Weight of the passes that are out.
 #[derive(Default)]
 pub(super) struct GateUse {
     pub light: Shares,
     pub heavy: Shares,
 }
 
-/// What has to be free so that a client, and its caller, leave enough.
+/// Free weight required so that a client and its caller leave enough to all other ones.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
     pub connection: u64,
@@ -26,7 +27,8 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// With `weight` more: nothing for who holds nothing.
+    /// Returns the requirements for holding `held`, which includes `weight`: none for a caller's first
+    /// pass.
     fn of(held: ShareUse, weight: u64) -> Needs {
         let of = |held: ShareUse| if held.caller == weight { 0 } else { held.needs() + weight };
         Needs {
@@ -49,7 +51,8 @@ impl GateUse {
         if bounds.is_light(weight) { &mut self.light } else { &mut self.heavy }
     }
 
-    /// What is free of that in which passes have shares: the capacity, or what heavy ones may take of it.
+    /// Returns the free part of the weight that shares refer to: the capacity for light passes, the heavy
+    /// part for heavy ones.
     pub fn free(&self, bounds: &Bounds, is_light: bool) -> u64 {
         match is_light {
             true => bounds.capacity - self.total(),
@@ -57,7 +60,6 @@ impl GateUse {
         }
     }
 
-    /// Of all that a client holds.
     fn all_needs(&self, client: ClientId, weight: u64) -> Needs {
         let (light, heavy) = (self.light.with(client, weight), self.heavy.with(client, 0));
         let [total, caller, connection] =
@@ -65,14 +67,15 @@ impl GateUse {
         Needs::of(ShareUse { total, caller, connection }, weight)
     }
 
-    /// Whether a client leaves enough of the reserve with so much more of light passes.
+    /// Reports whether a client leaves enough of the reserve with `weight` more of light passes.
     fn fits_reserve(&self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
         let free = bounds.reserve.saturating_sub(self.light.total());
         weight <= free && Needs::of(self.light.with(client, weight), weight).are_met(free)
     }
 
-    /// What has to be [free](Self::free) before a pass waits for room, as those of all do, and no longer for
-    /// what its caller holds. A large one would wait until that is nothing.
+    /// Returns how much has to be [free](Self::free) before a pass is limited only by total capacity, no
+    /// longer by its caller's other passes. Large heavy passes do not count their own weight here, or they
+    /// would wait until the caller holds none.
     pub fn needs(&self, bounds: &Bounds, client: ClientId, weight: u64) -> Needs {
         #[cfg(test)]
         LOOKS.set(LOOKS.get() + 1);
@@ -91,7 +94,7 @@ impl GateUse {
         }
     }
 
-    /// Whether a pass has its share, and there is room for it.
+    /// Reports whether a pass fits its share and the free capacity.
     pub fn fits(&self, bounds: &Bounds, client: ClientId, weight: u64, is_drained: bool) -> bool {
         if self.total() + weight > bounds.capacity {
             return false;
@@ -109,7 +112,7 @@ impl GateUse {
             && (is_only || leaves_enough())
     }
 
-    /// Whether a caller should give back what it does not use.
+    /// Reports whether a caller should release its unused part.
     pub fn is_over(&self, bounds: &Bounds, client: ClientId, is_light: bool) -> bool {
         let shares = if is_light { &self.light } else { &self.heavy };
         let bound = shares.total() + self.free(bounds, is_light);
@@ -127,29 +130,28 @@ impl GateUse {
 
 #[cfg(test)]
 thread_local! {
-    /// Times that it was asked what one of those that wait needs.
+    /// Number of calls of `GateUse::needs`.
     pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// What a gate allows.
+/// The limits of a gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Weight of all passes together.
+    /// Total weight of all passes.
     pub capacity: u64,
-    /// The part of it that heavy passes leave free.
+    /// Part of the capacity that heavy passes leave free.
     pub reserve: u64,
-    /// Weight of the heaviest light pass. At the capacity, no pass is heavy.
+    /// Weight of the heaviest light pass. If equal to the capacity, no pass is heavy.
     pub light_max: u64,
-    /// Passes waited for by all clients.
+    /// Number of waiting calls of all clients.
     pub waiting_max: usize,
-    /// Weight waited for by all clients: it may be memory already held.
+    /// Weight of waiting calls of all clients, which may hold that memory already.
     pub waiting_weight_max: u64,
-    /// Time to wait for one pass.
+    /// Time limit for waiting.
     pub wait_max: Duration,
 }
 
 impl Bounds {
-    /// The weight of the heaviest pass.
     pub(super) fn weight_max(&self) -> u64 {
         self.capacity - self.reserve
     }

@@ -1,8 +1,8 @@
-//! Callers that wait at a gate: two lanes, turns of callers in each, and the bounds on both together.
+//! Waiters at a gate: two lanes, fair queues of callers in each, and the bounds on both together.
 //!
-//! Callers have turns, and in those of a caller its connections: one caller with many connections delays
-//! another by one pass. A connection that has to wait for its own passes delays no other one; one that has to
-//! wait for those of its caller delays its caller.
+//! Scheduling is round-robin over callers, and over the connections of a caller, so a caller with many
+//! connections delays another by one pass. A connection limited by its own passes delays no other one; a
+//! connection limited by its caller's passes delays only that caller.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,43 +12,40 @@ use tokio::sync::oneshot;
 use super::turns::Turns;
 use super::used::{Bounds, Needs};
 
-/// One client may use all of a bound on waiting but the fourth part: it can use most while it is alone, and
-/// the first callers of other clients find some left.
+/// One of `LEFT_TO_OTHERS` parts of a bound on waiting is not available to a single client, so that the
+/// first calls of other clients always find capacity.
 const LEFT_TO_OTHERS: u64 = 4;
 
-/// One caller, who waits for a `P`.
+/// A call that waits for a `P`.
 pub(super) struct Waiter<P> {
     ticket: u64,
     weight: u64,
     pub to: oneshot::Sender<P>,
 }
 
-/// Connections of a caller that are looked at for a pass that overtakes its first one.
+/// Number of a caller's connections checked for a pass that can overtake the first one.
 const LOOK_AHEAD: usize = 8;
 
-/// Callers whose passes are alike: light, or heavy.
+/// The queues for one kind of passes: light or heavy.
 pub(super) struct Lane<P> {
-    /// By caller, which has a line while it waits.
     lines: HashMap<u64, CallerLine<P>>,
     turns: Turns,
-    /// A caller waits for others to give something back, and not only for its own client.
+    /// A caller waits for capacity held by other callers, and not only for its own share.
     pub is_blocked: bool,
 }
 
-/// The connections of a caller, in turn, and what each waits for, in the order of arrival.
+/// The connections of a caller in round-robin order, and their waiters in the order of arrival.
 struct CallerLine<P> {
     turns: Turns,
     waiters: HashMap<u64, VecDeque<Waiter<P>>>,
 }
 
-/// Callers, counted.
 #[derive(Clone, Copy, Default)]
 struct Count {
     number: usize,
     weight: u64,
 }
 
-/// All who wait.
 pub(super) struct WaitingCallers<P> {
     pub light: Lane<P>,
     pub heavy: Lane<P>,
@@ -83,7 +80,7 @@ impl<P> WaitingCallers<P> {
         self.all.number
     }
 
-    /// Whether the client waits for something.
+    /// Reports whether the client waits for a pass.
     pub fn has(&self, client: ClientId) -> bool {
         self.by_client.contains_key(&client)
     }
@@ -92,14 +89,15 @@ impl<P> WaitingCallers<P> {
         if is_light { &mut self.light } else { &mut self.heavy }
     }
 
-    /// Whether one more of this weight may wait. For it, others may be refused: the newest of the client that
-    /// waits for most first, as long as it waits for more than this one. Callers are compared first.
+    /// Reports whether a waiter of this weight may be added. It may reject waiters to make space: the
+    /// latest of the client with the most waiting weight first, as long as that exceeds the new client's.
+    /// Callers are compared first.
     pub fn make_room(&mut self, bounds: &Bounds, client: ClientId, weight: u64) -> bool {
         let mut own = self.by_client.get(&client).copied().unwrap_or_default();
         own.add(weight);
         let number_max = bounds.waiting_max - bounds.waiting_max / LEFT_TO_OTHERS as usize;
         let weight_max = bounds.waiting_weight_max - bounds.waiting_weight_max / LEFT_TO_OTHERS;
-        // One that is heavier than the bound waits if it is the only one.
+        // A waiter above the weight bound may wait if it is the only one.
         if own.number > number_max || (own.number > 1 && own.weight > weight_max) {
             return false;
         }
@@ -136,7 +134,7 @@ impl<P> WaitingCallers<P> {
         true
     }
 
-    /// The client that waits for most, and how much its caller and it wait for.
+    /// Returns the client with the most waiting weight, and the weights of its caller and of itself.
     fn most(&self, measure: impl Fn(&Count) -> u64) -> Option<(ClientId, u64, u64)> {
         let counts = self.by_client.iter().map(|(client, count)| {
             let caller = measure(&self.by_caller[&client.caller]);
@@ -145,7 +143,7 @@ impl<P> WaitingCallers<P> {
         counts.max_by_key(|(client, caller, count)| (*caller, *count, client.connection))
     }
 
-    /// Dropping the sender refuses the caller.
+    /// Rejects the latest waiter of a client by dropping its sender.
     fn refuse_newest(&mut self, client: ClientId) {
         let newest =
             |lane: &Lane<P>| lane.waiters(client).and_then(VecDeque::back).map(|waiter| waiter.ticket);
@@ -163,20 +161,21 @@ impl<P> WaitingCallers<P> {
         ticket
     }
 
-    /// Takes the first waiter of a client, which then has the last turn of its caller, and that of all.
+    /// Removes the first waiter of a client, and moves the client and its caller to the ends of their
+    /// queues.
     pub fn take(&mut self, is_light: bool, client: ClientId) -> Waiter<P> {
         let waiter = self.lane(is_light).take(client);
         self.uncount(client, waiter.weight);
         waiter
     }
 
-    /// A client has given something back, so less has to be free for it and for its caller.
+    /// Rechecks the waiters of a client and its caller after a release, which reduces their requirements.
     pub fn wake(&mut self, client: ClientId) {
         self.light.wake(client);
         self.heavy.wake(client);
     }
 
-    /// Takes one waiter out. False if it is not there any more.
+    /// Removes a waiter. Returns false if it is not queued.
     pub fn leave(&mut self, client: ClientId, ticket: u64) -> bool {
         let left = self.light.leave(client, ticket).or_else(|| self.heavy.leave(client, ticket));
         if let Some(waiter) = &left {
@@ -209,7 +208,7 @@ impl<P> Lane<P> {
         self.waiters(client).is_some()
     }
 
-    /// Whether any connection of the same caller waits.
+    /// Reports whether any connection of the same caller waits.
     pub fn has_of(&self, client: ClientId) -> bool {
         self.lines.contains_key(&client.caller)
     }
@@ -223,7 +222,7 @@ impl<P> Lane<P> {
         waiters.push_back(waiter);
         if waiters.len() == 1 {
             line.turns.move_to_end(client.connection);
-            self.turns.wake(client.caller); // Its other connections may all be parked.
+            self.turns.wake(client.caller); // All other connections of the caller may be parked.
         }
     }
 
@@ -236,7 +235,7 @@ impl<P> Lane<P> {
         waiter
     }
 
-    /// Gives a client the last turn of its caller, and that of all.
+    /// Moves a client and its caller to the ends of their queues.
     pub fn postpone(&mut self, client: ClientId) {
         if let Some(line) = self.lines.get_mut(&client.caller) {
             line.turns.move_to_end(client.connection);
@@ -263,7 +262,7 @@ impl<P> Lane<P> {
         }
     }
 
-    /// The next client whose share allows its first pass while so much is `free`, and the weight of that.
+    /// Returns the next client that can be served with `free` weight, and the weight of its pass.
     pub fn next(
         &mut self,
         free: u64,
@@ -279,7 +278,7 @@ impl<P> Lane<P> {
         None
     }
 
-    /// Of the clients that are ready, few of each caller, the first that `fits`.
+    /// Returns the first ready client that `fits`, checking a few connections per caller.
     pub fn overtaking(&self, fits: impl Fn(ClientId, u64) -> bool) -> Option<(ClientId, u64)> {
         let lines = self.turns.ready().map(|caller| (caller, &self.lines[&caller]));
         let mut clients = lines.flat_map(|(caller, line)| {
@@ -294,7 +293,7 @@ impl<P> Lane<P> {
         let place = waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?;
         let waiter = waiters.remove(place);
         self.forget_if_empty(client);
-        // The next may be lighter.
+        // The next waiter may need less.
         self.wake(client);
         waiter
     }
@@ -306,7 +305,7 @@ impl<P> CallerLine<P> {
         (ClientId { caller, connection }, first.weight)
     }
 
-    /// The next client, and the weight of its pass; else what has to be free for one.
+    /// Returns the next client and the weight of its pass, or the free weight that one needs.
     fn next(
         &mut self,
         caller: u64,

@@ -1,20 +1,18 @@
-//! The claims of a token: those that etcd writes and reads.
+//! The claims of a token that etcd writes and reads.
 
 use serde_json::{Map, Value};
 
-/// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     pub user: String,
-    /// The auth revision at which it was issued.
     pub revision: u64,
-    /// Unix seconds; none if it does not end.
+    /// Unix seconds; none if it does not expire.
     pub expires_at: Option<u64>,
     not_before: Option<u64>,
 }
 
 impl Claims {
-    /// None if a claim is missing or of another type.
+    /// Parses the claims. Returns None if a claim is missing or has a different type.
     pub fn of(json: &[u8]) -> Option<Claims> {
         let claims: Map<String, Value> = serde_json::from_slice(json).ok()?;
         Some(Claims {
@@ -25,13 +23,13 @@ impl Claims {
         })
     }
 
-    /// Whether the token counts at this second.
     pub fn is_valid_at(&self, now: u64) -> bool {
         self.expires_at.is_none_or(|end| now < end) && self.not_before.is_none_or(|start| now >= start)
     }
 }
 
-/// The inner None: the claim is missing or 0, which etcd reads as missing. The outer one: it is no number.
+/// Parses a date. The inner None: the claim is missing or 0, which etcd treats as missing. The
+/// outer one: it is not a number.
 fn date(claim: Option<&Value>) -> Option<Option<u64>> {
     match claim {
         None => Some(None),
@@ -39,7 +37,7 @@ fn date(claim: Option<&Value>) -> Option<Option<u64>> {
     }
 }
 
-/// Rounded down. What is below 0 is 0.
+/// Rounds down. Negative numbers become 0.
 fn whole(number: f64) -> u64 {
     number as u64
 }

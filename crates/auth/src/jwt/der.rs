@@ -1,6 +1,6 @@
-//! Elements of DER, as far as files of keys need them.
+//! Minimal DER parser for key files.
 
-/// The tags that keys are made of.
+/// Tags used in keys.
 pub const INTEGER: u8 = 0x02;
 pub const BIT_STRING: u8 = 0x03;
 pub const OCTET_STRING: u8 = 0x04;
@@ -9,12 +9,11 @@ pub const SEQUENCE: u8 = 0x30;
 pub const CONTEXT_0: u8 = 0xa0;
 pub const CONTEXT_1: u8 = 0xa1;
 
-/// What is left to read.
 #[derive(Clone, Copy, Debug)]
 pub struct DerReader<'a>(pub &'a [u8]);
 
 impl<'a> DerReader<'a> {
-    /// The content of the next element, if it has this tag. Nothing is consumed otherwise.
+    /// Returns the content of the next element, if it has this tag. Otherwise consumes no input.
     pub fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
         let (found, rest) = self.0.split_first()?;
         if *found != tag {
@@ -23,7 +22,7 @@ impl<'a> DerReader<'a> {
         let (first, rest) = rest.split_first()?;
         let (length, rest) = match usize::from(*first) {
             short @ 0..0x80 => (short, rest),
-            // A file of a key has at most some thousand bytes.
+            // A key file has at most some thousand bytes.
             long => {
                 let (bytes, rest) = rest.split_at_checked(long & 0x7f)?;
                 let is_possible = !bytes.is_empty() && bytes.len() <= 3;
@@ -36,12 +35,12 @@ impl<'a> DerReader<'a> {
         Some(content)
     }
 
-    /// As `take`, as a reader of what is inside.
+    /// Returns a reader for the content of the next element, if it has this tag.
     pub fn enter(&mut self, tag: u8) -> Option<DerReader<'a>> {
         self.take(tag).map(DerReader)
     }
 
-    /// The bytes of a bit string that has no unused bits.
+    /// Returns the bytes of a bit string without unused bits.
     pub fn bits(&mut self) -> Option<&'a [u8]> {
         self.take(BIT_STRING)?.strip_prefix(&[0])
     }

@@ -1,4 +1,4 @@
-//! From files to keys, with etcd's rules and texts.
+//! Loads keys from files, with etcd's rules and messages.
 //!
 //! | method | `priv-key` | `pub-key` |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | ES | PEM: SEC 1 or PKCS #8 | PEM: SubjectPublicKeyInfo or certificate |
 //! | EdDSA | PEM: PKCS #8 | PEM: SubjectPublicKeyInfo |
 //!
-//! The first block of a PEM file counts. If both files are given, they must belong together.
+//! Only the first block of a PEM file is used. If both files are given, the keys must match.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 const P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 
-/// Why tokens cannot be signed or verified.
+/// Reason why tokens cannot be signed or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("auth: invalid auth options: {}", file.display())]
@@ -57,7 +57,7 @@ pub enum KeyError {
     Refused(#[from] Unusable),
 }
 
-/// The contents of the files. Absent or empty: not given.
+/// Contents of the files. Absent or empty: not given.
 #[derive(Default)]
 pub struct Files {
     pub public: Option<Vec<u8>>,
@@ -76,7 +76,7 @@ impl Files {
     }
 }
 
-/// What signs, unless there is a public key alone, and what verifies.
+/// Verification key, and the signing key unless only a public key is given.
 #[derive(Debug)]
 pub struct JwtKeys {
     pub signer: Option<Signer>,
@@ -134,12 +134,12 @@ fn rsa(
     Ok(JwtKeys { signer, verifier: signing::rsa_verifier(padding, digest, public) })
 }
 
-/// Refuses a public key of PKCS #1 that could verify nothing.
+/// Rejects a PKCS #1 public key of an unsupported size.
 fn check_modulus(public: &[u8]) -> Result<(), KeyError> {
     const BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
     let modulus = DerReader(public).enter(der::SEQUENCE).and_then(|mut key| key.take(der::INTEGER));
     let modulus = modulus.ok_or(KeyError::Kind("RSA public"))?;
-    // A zero in front keeps the number positive.
+    // A leading zero keeps the number positive.
     let bytes = modulus.strip_prefix(&[0]).unwrap_or(modulus).len();
     if BYTES.contains(&bytes) { Ok(()) } else { Err(KeyError::ModulusBytes(bytes)) }
 }
@@ -174,12 +174,12 @@ fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Re
     let algorithm = signing::elliptic_algorithm(digest);
     let pair =
         EcdsaKeyPair::from_private_key_and_public_key(algorithm, &scalar, &public, &SystemRandom::new());
-    // The two parts do not belong together, or are no numbers of the curve.
+    // The two parts do not match, or are not on the curve.
     let pair = pair.map_err(|_| KeyError::Mismatch)?;
     Ok(JwtKeys { signer: Some(Signer::Ecdsa(pair)), verifier: signing::elliptic_verifier(digest, public)? })
 }
 
-/// The number of a private key, and its public point if the file has it.
+/// Returns the scalar of a private key, and its public point if the file has it.
 fn elliptic_private(der: &[u8], curve: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>>), KeyError> {
     const WRONG: KeyError = KeyError::Kind("ECDSA private");
     let (named, sec1) = match pkcs8(der) {
@@ -200,7 +200,7 @@ fn elliptic_private(der: &[u8], curve: &[u8]) -> Result<(Vec<u8>, Option<Vec<u8>
         P384 => 48,
         _ => 66,
     };
-    // Some programs leave zeros at the front away.
+    // Some programs omit leading zeros.
     let missing = bytes.checked_sub(number.len()).ok_or(WRONG)?;
     Ok(([&vec![0; missing][..], number].concat(), public))
 }
@@ -223,7 +223,7 @@ fn edwards(private: Option<&[u8]>, public: Option<&[u8]>) -> Result<JwtKeys, Key
     Ok(JwtKeys { signer: pair.map(Signer::Ed25519), verifier: signing::edwards_verifier(public) })
 }
 
-/// The one public key of a private key and of a file.
+/// Returns the public key, which must be the same in both files.
 fn matching(own: Option<Vec<u8>>, given: Option<Vec<u8>>) -> Result<Vec<u8>, KeyError> {
     match (own, given) {
         (None, None) => Err(KeyError::Missing),
@@ -237,7 +237,6 @@ fn pem(file: &[u8]) -> Result<Vec<u8>, KeyError> {
     Ok(block.contents)
 }
 
-/// Algorithm, curve and key of PKCS #8.
 fn pkcs8(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let mut key = DerReader(der).enter(der::SEQUENCE)?;
     key.take(der::INTEGER)?;
@@ -245,7 +244,7 @@ fn pkcs8(der: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((algorithm, curve, key.take(der::OCTET_STRING)?))
 }
 
-/// An algorithm and, if that is a parameter, its curve.
+/// Returns an algorithm and, if it is a parameter, its curve.
 fn algorithm<'a>(reader: &mut DerReader<'a>) -> Option<(&'a [u8], &'a [u8])> {
     let mut algorithm = reader.enter(der::SEQUENCE)?;
     Some((algorithm.take(der::OBJECT_ID)?, algorithm.take(der::OBJECT_ID).unwrap_or_default()))
@@ -257,7 +256,6 @@ enum Certificates {
     Refused,
 }
 
-/// Algorithm, curve and key of a public key.
 fn public_info(der: &[u8], certificates: Certificates) -> Option<(&[u8], &[u8], Vec<u8>)> {
     let info = |der| {
         let mut info = DerReader(der).enter(der::SEQUENCE)?;
@@ -268,6 +266,6 @@ fn public_info(der: &[u8], certificates: Certificates) -> Option<(&[u8], &[u8], 
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         info(certificate.tbs_certificate.subject_pki.raw)
     };
-    // A certificate begins with two sequences as well, but no bit string follows the first.
+    // A certificate also starts with two sequences, but without a bit string after the first one.
     info(der).or_else(|| of_certificate().filter(|_| certificates == Certificates::Accepted))
 }

@@ -1,11 +1,11 @@
-//! JSON Web Tokens (RFC 7519), signed and verified as etcd does.
+//! JSON Web Tokens (RFC 7519), signed and verified like in etcd.
 //!
-//! * A token names its user, the auth revision at which it was issued, and when it ends. No member keeps it:
-//!   each verifies it with the same key.
-//! * Only the configured method is accepted; the head of a token does not choose it.
-//! * A member with a public key alone verifies tokens and issues none.
+//! * A token contains its user, the auth revision at which it was issued, and its expiry. Members
+//!   do not store it: each verifies it with the same key.
+//! * Only the configured method is accepted, regardless of the method in the token's header.
+//! * A member with only a public key verifies tokens but does not issue them.
 //!
-//! Knows no users, and reads no clock.
+//! Must not depend on users or clocks.
 
 mod der; // elements of DER
 mod keys; // from files to keys
@@ -26,16 +26,14 @@ pub use self::keys::KeyError;
 use self::keys::{Files, JwtKeys};
 use self::signing::Method;
 
-/// Why there is no token.
+/// Reason why a token could not be signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignError {
-    /// This member has a public key alone.
     VerifyOnly,
-    /// The library refused, or random numbers are missing.
+    /// The library failed, or no random numbers were available.
     Failed,
 }
 
-/// Signs and verifies tokens with one method and one key.
 #[derive(Debug)]
 pub struct Jwt {
     method: Method,
@@ -44,7 +42,6 @@ pub struct Jwt {
 }
 
 impl Jwt {
-    /// Reads the files of keys.
     pub fn load(options: &JwtOptions) -> Result<Jwt, KeyError> {
         if !options.unknown.is_empty() {
             tracing::warn!(keys = ?options.unknown, "unknown JWT options");
@@ -57,7 +54,7 @@ impl Jwt {
         Ok(Jwt { method, keys: JwtKeys::of(method, files)?, ttl })
     }
 
-    /// A token that ends its time to live after `now`.
+    /// Signs a token that expires its time to live after `now`.
     pub fn sign(&self, user: &str, revision: u64, now: SystemTime) -> Result<String, SignError> {
         let signer = self.keys.signer.as_ref().ok_or(SignError::VerifyOnly)?;
         let ends = now.checked_add(self.ttl).map_or(u64::MAX, unix_seconds);
@@ -71,7 +68,8 @@ impl Jwt {
         Ok(token)
     }
 
-    /// A token that is valid at `now` if its signature is right. Cheap: the signature is not looked at.
+    /// Parses a token that is valid at `now`, subject to its signature. Cheap: the signature is not
+    /// verified.
     pub fn read<'a>(&self, token: &'a str, now: SystemTime) -> Option<UnverifiedToken<'a>> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (head, claims) = signed.split_once('.')?;
@@ -84,26 +82,26 @@ impl Jwt {
         Some(UnverifiedToken { claims, message: signed, signature: decode(signature)? })
     }
 
-    /// What the token says, if its signature is right. Takes a millisecond with the dearest methods.
+    /// Returns the claims if the signature is valid. Takes up to a millisecond, depending on the
+    /// method.
     pub fn verify(&self, token: UnverifiedToken<'_>) -> Option<Claims> {
         let is_right = self.keys.verifier.is_right(token.message.as_bytes(), &token.signature);
         is_right.then_some(token.claims)
     }
 
-    /// Whether verifying costs much more than the rest of a small request.
+    /// Reports whether verification costs much more than the rest of a small request.
     pub fn is_dear(&self) -> bool {
         !matches!(self.method, Method::Hmac(_))
     }
 }
 
-/// A token whose signature was not looked at.
 pub struct UnverifiedToken<'a> {
     pub claims: Claims,
     message: &'a str,
     signature: Vec<u8>,
 }
 
-/// Whole seconds, rounded down.
+/// Converts to whole seconds, rounded down.
 pub fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -111,7 +109,7 @@ pub fn unix_seconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests;
 
-/// One key of each method, for tests of what uses them.
+/// A key of each method, for tests of dependent modules.
 #[cfg(test)]
 pub mod testing {
     pub use super::tests::first as jwt;

@@ -1,6 +1,6 @@
-//! The methods that a token can be signed with, by the names that etcd knows, and the signatures of each.
+//! Signature methods by etcd's names, and their implementation.
 //!
-//! ring makes and verifies all but those of curve P-521, which it does not have.
+//! Implemented by ring, except for curve P-521, which it lacks.
 
 use p521::ecdsa::signature::{Signer as _, Verifier as _};
 use ring::hmac;
@@ -10,7 +10,6 @@ use ring::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, RsaEncoding, RsaParameters, UnparsedPublicKey,
 };
 
-/// A private key with its method.
 pub enum Signer {
     Hmac(hmac::Key),
     Rsa(rsa::KeyPair, &'static dyn RsaEncoding),
@@ -19,26 +18,25 @@ pub enum Signer {
     P521(Box<p521::ecdsa::SigningKey>),
 }
 
-/// Without the key.
+/// Omits the key.
 impl std::fmt::Debug for Signer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("a private key")
     }
 }
 
-/// Why a library does not take a key.
+/// Reason why a library rejected a key.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unusable(pub String);
 
-/// What a signature is verified with.
 pub enum Verifier {
     Hmac(hmac::Key),
     Public(UnparsedPublicKey<Vec<u8>>),
     P521(Box<p521::ecdsa::VerifyingKey>),
 }
 
-/// Without the key, which is secret with HMAC.
+/// Omits the key, which is secret with HMAC.
 impl std::fmt::Debug for Verifier {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("a key")
@@ -46,7 +44,7 @@ impl std::fmt::Debug for Verifier {
 }
 
 impl Signer {
-    /// The signature of a message. None if there are no random numbers.
+    /// Signs a message. Returns None if no random numbers are available.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         match self {
@@ -67,7 +65,6 @@ impl Signer {
 }
 
 impl Verifier {
-    /// Whether the signature is that of the message.
     pub fn is_right(&self, message: &[u8], signature: &[u8]) -> bool {
         match self {
             Verifier::Hmac(key) => hmac::verify(key, message, signature).is_ok(),
@@ -88,7 +85,6 @@ pub fn hmac(digest: Digest, secret: &[u8]) -> (Signer, Verifier) {
     (Signer::Hmac(key.clone()), Verifier::Hmac(key))
 }
 
-/// How a message becomes what an RSA key signs.
 pub fn rsa_encoding(padding: Padding, digest: Digest) -> &'static dyn RsaEncoding {
     match (padding, digest) {
         (Padding::Pkcs1, Digest::Sha256) => &signature::RSA_PKCS1_SHA256,
@@ -100,7 +96,7 @@ pub fn rsa_encoding(padding: Padding, digest: Digest) -> &'static dyn RsaEncodin
     }
 }
 
-/// `public` is an RSAPublicKey of PKCS #1.
+/// Creates a verifier. `public` is an RSAPublicKey of PKCS #1.
 pub fn rsa_verifier(padding: Padding, digest: Digest, public: Vec<u8>) -> Verifier {
     let parameters: &'static RsaParameters = match (padding, digest) {
         (Padding::Pkcs1, Digest::Sha256) => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -113,7 +109,7 @@ pub fn rsa_verifier(padding: Padding, digest: Digest, public: Vec<u8>) -> Verifi
     Verifier::Public(UnparsedPublicKey::new(parameters, public))
 }
 
-/// Of P-256 or P-384: ring has no other curve.
+/// Returns the algorithm for P-256 or P-384; ring supports no other curve.
 pub fn elliptic_algorithm(digest: Digest) -> &'static EcdsaSigningAlgorithm {
     match digest {
         Digest::Sha256 => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
@@ -121,7 +117,7 @@ pub fn elliptic_algorithm(digest: Digest) -> &'static EcdsaSigningAlgorithm {
     }
 }
 
-/// `public` is a point, uncompressed.
+/// Creates a verifier. `public` is an uncompressed point.
 pub fn elliptic_verifier(digest: Digest, public: Vec<u8>) -> Result<Verifier, Unusable> {
     Ok(match digest {
         Digest::Sha256 => {
@@ -137,7 +133,7 @@ pub fn elliptic_verifier(digest: Digest, public: Vec<u8>) -> Result<Verifier, Un
     })
 }
 
-/// A key of P-521 and its public point, uncompressed.
+/// Creates a P-521 key. Also returns its public point, uncompressed.
 pub fn p521_pair(scalar: &[u8]) -> Result<(Signer, Vec<u8>), Unusable> {
     let key = p521::ecdsa::SigningKey::from_slice(scalar);
     let key = key.map_err(|error| Unusable(error.to_string()))?;
@@ -149,7 +145,6 @@ pub fn edwards_verifier(public: Vec<u8>) -> Verifier {
     Verifier::Public(UnparsedPublicKey::new(&signature::ED25519, public))
 }
 
-/// Bits of a method's digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Digest {
     Sha256,
@@ -157,7 +152,6 @@ pub enum Digest {
     Sha512,
 }
 
-/// How an RSA key signs a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
     /// RSASSA-PKCS1-v1_5.
@@ -174,7 +168,7 @@ pub enum Method {
     /// On the curve that belongs to the digest.
     Ecdsa(Digest),
     Ed25519,
-    /// No signature. Known by name only.
+    /// Unsigned. Recognized by name but not supported.
     None,
 }
 

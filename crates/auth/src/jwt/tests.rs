@@ -5,7 +5,7 @@ use super::*;
 /// Tokens that etcd issued to user `u`, with the keys of this directory: method and token.
 const ISSUED_BY_ETCD: &str = include_str!("tests/tokens.txt");
 
-/// Files, each with another form of one key.
+/// Files with different encodings of the same key.
 type Forms = &'static [&'static [u8]];
 
 /// Each method with the forms of its keys: private, public.
@@ -41,7 +41,7 @@ fn jwt(method: &str, private: Option<&[u8]>, public: Option<&[u8]>) -> Result<Jw
     Jwt::new(method, Duration::from_secs(60), &files)
 }
 
-/// Every pair of keys that can be given for a method.
+/// Loads every valid combination of key files for a method.
 fn every_form(method: &str) -> Vec<Jwt> {
     let (_, privates, publics) = KEYS.iter().find(|(name, ..)| *name == method).expect("a known method");
     let with = |private: Option<&[u8]>, public| jwt(method, private, public).expect("a right key");
@@ -51,7 +51,7 @@ fn every_form(method: &str) -> Vec<Jwt> {
     alone.chain(both).chain(public).collect()
 }
 
-/// One that signs and verifies.
+/// Loads the first combination, which signs and verifies.
 pub fn first(method: &str) -> Jwt {
     every_form(method).remove(0)
 }
@@ -124,7 +124,7 @@ fn changed(token: &str) -> Vec<String> {
 
 #[test]
 fn the_head_of_a_token_does_not_choose_the_method() {
-    // A public key is no secret: no one may sign with it as if it were one.
+    // A public key is not secret: it must not be usable as an HMAC secret.
     let (_, _, public) = KEYS[3];
     let as_secret = jwt("HS256", Some(public[0]), None).unwrap().sign("u", 1, at(1000)).unwrap();
     for public in public {

@@ -1,8 +1,10 @@
-//! The table of published differences: from one version, machine or size to another, and what differs here.
+//! The table of published differences between versions, machines or sizes, and of the differences measured
+//! here.
 //!
-//! * Where the write-up compares two of its rows, both are measured here, and each system has its difference.
-//! * Where it compares versions or machines that are not measured here, the difference is that of one system
-//!   to the other on the same row.
+//! * If the write-up compares two of its rows, both are measured here, and the table has the difference of
+//!   each system.
+//! * If it compares versions or machines that are not measured here, the table has the difference between
+//!   the two systems on the same row.
 
 use super::tables::{RATE, latency_kind};
 use super::view::ReportView;
@@ -12,7 +14,7 @@ use crate::number;
 use crate::page::{Column, ColumnGroup, NOT_MEASURED, NOT_PUBLISHED, Owner, ReportTable, TableCell};
 
 impl ReportView<'_> {
-    /// `None` where the write-up has no such differences.
+    /// Returns `None` if the write-up has no such differences.
     pub(super) fn changes(&self, suite: &SuiteResult) -> Option<ReportTable> {
         let latency = match latency_kind(suite) {
             LatencyKind::P90 => ("p90 latency", Metric::by_key("p90_ms")?),

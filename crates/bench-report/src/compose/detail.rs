@@ -1,4 +1,4 @@
-//! One row in full: every figure, every notice, its plots over time.
+//! Details of a row: all metrics, all notices, its plots over time.
 
 use super::view::{ReportView, ordered, row_anchor, row_notices};
 use crate::metric::{METRICS, Middle};
@@ -8,10 +8,10 @@ use crate::page::{Column, Detail, Fact, ReportTable, TableCell};
 
 impl ReportView<'_> {
     pub(super) fn detail(&self, suite: &SuiteResult, row: &RowResult) -> Detail {
-        // Those of the rounds are summed up in the row's.
+        // The row's notices already summarize those of the rounds.
         let said = if self.is_detailed { row_notices(row) } else { row.notices.iter().collect() };
         let mut notices = ordered(said);
-        // Else it is in the table.
+        // Without details, the table contains it.
         let sends = self.is_detailed.then(|| Fact::prose("Sends", super::tables::spec(row)));
         let mut facts: Vec<Fact> = sends.into_iter().collect();
         if !row.command.is_empty() {

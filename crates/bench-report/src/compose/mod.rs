@@ -1,9 +1,9 @@
-//! From a report's values to a page: which tables, which plots, which sentences.
+//! Composes a page from a report: selects tables, plots and sentences.
 
 mod view; // verdicts, sentences, facts
 
-mod changes; // published differences, and those measured here
-mod detail; // one row in full
+mod changes; // published and measured differences
+mod detail; // details of a row
 mod plots; // curves, sweeps, time
 mod tables; // published, measured here, ratio
 
@@ -12,7 +12,6 @@ use crate::page::{Page, Section};
 pub use plots::over_time;
 use view::{ReportView, anchor};
 
-/// The page of a report.
 pub fn page(report: &Report) -> Page {
     let view = ReportView::of(report);
     Page {

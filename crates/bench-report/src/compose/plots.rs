@@ -6,7 +6,7 @@ use crate::model::{CurvePoint, Round, RowResult, SideResult, SuiteResult};
 use crate::number;
 use crate::page::{Axis, Figure, FigureGroup, Folding, LinePlot, Point, Scale, Series, Stroke};
 
-/// The figures that are drawn over the load; of a page without details, the first three.
+/// Metrics plotted over the load. Pages without details plot the first three.
 const OVER_LOAD: [(&str, &str); 15] = [
     ("requests_per_second", "Throughput"),
     ("mean_ms", "Mean latency"),
@@ -100,7 +100,7 @@ impl ReportView<'_> {
         Some(Figure { title: row.title.clone(), caption: words.clone(), description: words, plot })
     }
 
-    /// One figure per axis that a sweep of the suite has, and per figure drawn over it.
+    /// Plots each metric over each axis that a sweep of the suite has.
     fn sweeps(&self, suite: &SuiteResult) -> Vec<Figure> {
         let mut axes: Vec<&str> = Vec::new();
         for sweep in suite.rows.iter().filter_map(|row| row.spec.sweep.as_ref()) {
@@ -158,7 +158,7 @@ impl ReportView<'_> {
         Some(Figure { title: format!("{title} over {axis}"), caption: String::new(), description, plot })
     }
 
-    /// Rate, latency, CPU and memory while the row ran.
+    /// Plots rate, latency, CPU and memory during the row.
     pub(super) fn over_time(&self, row: &RowResult) -> Vec<Figure> {
         let drawn = [
             self.time_figure(row, "Requests per second", "requests/s", rate_points),
@@ -189,13 +189,13 @@ impl ReportView<'_> {
     }
 }
 
-/// The number of time slices that all sides have of a row.
+/// Returns the number of time slices that all sides of a row have.
 fn shortest_series(row: &RowResult) -> usize {
     let slices = |side| middle_round(side).map_or(0, |round| round.series.requests_per_second.len());
     row.sides.iter().map(slices).min().unwrap_or(0)
 }
 
-/// The round whose rate is the median, or next to it.
+/// Returns the round with the median rate, or the one next to it.
 fn middle_round(side: &SideResult) -> Option<&Round> {
     let mut rounds: Vec<_> = side.rounds.iter().collect();
     let rate = |round: &&Round| round.metrics.requests_per_second.unwrap_or(0.0);
@@ -203,7 +203,8 @@ fn middle_round(side: &SideResult) -> Option<&Round> {
     rounds.get(rounds.len() / 2).copied()
 }
 
-/// 1 / (1 − q): the slowest of all, at infinity, is drawn where half of what the last point leaves would be.
+/// Places percentiles at 1 / (1 − q). The slowest request would be at infinity, and is drawn at half the
+/// distance of the last point.
 fn curve_points(curve: &[CurvePoint]) -> Vec<Point> {
     let last = curve.iter().map(|point| point.percent).filter(|percent| *percent < 100.0).fold(0.0, f64::max);
     let end = 2.0 / (1.0 - last / 100.0);
@@ -233,7 +234,7 @@ fn memory_points(round: &Round) -> Vec<Point> {
     summed(&round.series.at_seconds, &round.series.server_resident_mb)
 }
 
-/// All members together, at each moment that all of them have.
+/// Sums all members, at each time for which all of them have a value.
 fn summed(at: &[f64], columns: &[Vec<f64>]) -> Vec<Point> {
     if columns.is_empty() {
         return Vec::new();
@@ -242,7 +243,7 @@ fn summed(at: &[f64], columns: &[Vec<f64>]) -> Vec<Point> {
     at.iter().enumerate().filter_map(|(n, at)| Some(Point::new(*at, sum(n)?))).collect()
 }
 
-/// A figure of values over time, with the highest of each series in words. `subject`: what is described.
+/// Plots values over time, and describes the maximum of each series. `subject` starts the description.
 pub fn over_time(title: &str, subject: &str, time: &str, unit: &str, series: Vec<Series>) -> Figure {
     let highest = |series: &Series| series.points.iter().map(|point| point.y).fold(0.0, f64::max);
     let words = series

@@ -11,19 +11,19 @@ use crate::page::{
     Column, ColumnGroup, NO_RATIO, NOT_MEASURED, NOT_PUBLISHED, Owner, ReportTable, TableCell,
 };
 
-/// The number of columns that fit a screen; the details of each row have all figures.
+/// Number of columns that fit a screen; the details of each row contain all metrics.
 const COST_COLUMNS_MAX: usize = 12;
-/// The figure of the table whose rows describe their load.
+/// Key of the metric in the table that describes the load of its rows.
 pub(super) const RATE: &str = "requests_per_second";
 
-/// A group of columns: its heading, its figure, and the published values.
+/// A group of columns: its heading, its metric, and the published values.
 struct Measure {
     title: &'static str,
     metric: &'static Metric,
     published: Option<Get>,
 }
 
-/// Instead of a published rate that adds up members measured one after the other.
+/// Placeholder for a published rate that adds up members measured one after the other.
 const ONLY_A_SUM: &str = "only a sum";
 
 type Get = fn(&PublishedFigure) -> Option<String>;
@@ -36,7 +36,7 @@ impl Measure {
 }
 
 impl ReportView<'_> {
-    /// First speed, then cost.
+    /// Returns the speed tables, then the cost tables.
     pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<ReportTable> {
         let speed = format!("{}: published figures and what was measured here", suite.id);
         let cost = format!("{}: what it cost the servers", suite.id);
@@ -107,7 +107,7 @@ impl ReportView<'_> {
                     Some(words) if row.published.iter().all(|published| get(published).is_none()) => {
                         TableCell::Words(words)
                     }
-                    // What was published is a sum, and this column has measured rates.
+                    // The published value is a sum, while this column has measured rates.
                     _ if row.spec.target == RowTarget::EachSummed && measure.metric.key == RATE => {
                         TableCell::Missing(ONLY_A_SUM)
                     }
@@ -119,7 +119,7 @@ impl ReportView<'_> {
         cells
     }
 
-    /// A figure of both sides and their ratio.
+    /// Returns the metric of both sides and their ratio.
     pub(super) fn figures(&self, row: &RowResult, metric: &Metric) -> Vec<TableCell> {
         let mut cells: Vec<_> =
             self.order().iter().map(|(side, _)| figure(Self::side(row, *side), metric)).collect();
@@ -133,7 +133,7 @@ impl ReportView<'_> {
     }
 }
 
-/// The latency that the write-up published.
+/// Returns the kind of latency that the write-up published.
 pub(super) fn latency_kind(suite: &SuiteResult) -> LatencyKind {
     let mut kinds = suite.rows.iter().flat_map(|row| &row.published).map(|published| published.latency_kind);
     if kinds.any(|kind| kind == LatencyKind::P90) { LatencyKind::P90 } else { LatencyKind::Mean }
@@ -182,7 +182,7 @@ fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
         sides.any(|side| side.median.as_ref().and_then(measure.metric.get).is_some())
     };
     measures.retain(measured);
-    // A figure that was published is always shown.
+    // Published metrics are always shown.
     let published = measures.iter().filter(|measure| measure.published.is_some()).count();
     let mut left = COST_COLUMNS_MAX.saturating_sub(4 * published);
     measures.retain(|measure| {
@@ -193,19 +193,19 @@ fn cost_measures(suite: &SuiteResult) -> Vec<Measure> {
     measures
 }
 
-/// `get`, unless no row has the published figure: its column would be empty.
+/// Returns `get`, unless no row has the published metric: its column would be empty.
 fn published_anywhere(suite: &SuiteResult, get: Get) -> Option<Get> {
     let mut published = suite.rows.iter().flat_map(|row| &row.published);
     published.any(|published| get(published).is_some()).then_some(get)
 }
 
-/// The words that were published instead of the figure `key`.
+/// Returns the published remark in place of the metric `key`.
 fn words(row: &RowResult, key: &str) -> Option<String> {
     let is_of = |published: &&PublishedFigure| published.of.as_deref().unwrap_or(RATE) == key;
     row.published.iter().filter(is_of).find_map(|published| published.remark.clone())
 }
 
-/// For a figure of which only words were published, if any were.
+/// Returns an empty getter for a metric that was published only as a remark.
 fn said_anywhere(suite: &SuiteResult, key: &str) -> Option<Get> {
     suite.rows.iter().any(|row| words(row, key).is_some()).then_some(|_| None)
 }
@@ -234,12 +234,11 @@ fn figure(side: Option<&SideResult>, metric: &Metric) -> TableCell {
     TableCell::Number { text: show(metric, value), spread }
 }
 
-/// A value with the digits of its figure.
 pub(super) fn show(metric: &Metric, value: f64) -> String {
     if metric.decimals == 0 { number::count(value) } else { number::quantity(value) }
 }
 
-/// What a row sends, in a line.
+/// Describes the load of a row in a line.
 pub(super) fn spec(row: &RowResult) -> String {
     let spec = &row.spec;
     let target = match spec.target {
@@ -304,7 +303,7 @@ pub(super) fn spec(row: &RowResult) -> String {
     )
 }
 
-/// In what the row did less than was published.
+/// Describes which dimensions of the row are smaller than published.
 fn shortened(row: &RowResult) -> String {
     let spec = &row.spec;
     let rounds = row.sides.iter().map(|side| side.rounds.len()).max().unwrap_or(0);

@@ -22,7 +22,7 @@ fn cells(row: &[TableCell]) -> String {
     row.iter().map(text).collect::<Vec<_>>().join(" | ")
 }
 
-/// The first suite's first row with these rates of both sides, as a verdict.
+/// Returns the verdict of the first row of the first suite, given these rates of both sides.
 fn verdict(subject: &[f64], baseline: &[f64], key: &str) -> RatioVerdict {
     let mut report = sample();
     let row = &mut report.suites[0].rows[0];
@@ -345,7 +345,7 @@ fn each_medium_is_named() {
     assert_eq!(fact("Disk of the logs").unwrap(), "tmpfs on  (/dev/shm)");
 }
 
-/// All ids of a page once, and every link to one of them.
+/// All ids of a page are unique, and every link refers to one of them.
 #[test]
 fn links_lead_to_one_place_each() {
     let mut media = sample();
@@ -386,7 +386,7 @@ fn an_empty_report_is_still_a_page() {
     assert_eq!(page.notices[0], "Partial: interrupted. What was measured before is below.");
 }
 
-/// A published comparison of all suites stays below 500 KB, and still says why a row may mislead.
+/// A published comparison of all suites stays below 500 KB, and still contains the warnings of its rows.
 #[test]
 fn a_page_of_many_rows_has_no_plots_of_each() {
     let mut report = sample();

@@ -1,9 +1,9 @@
-//! A report, and which side is judged against which: verdicts, sentences and facts.
+//! A report with the roles of its sides: verdicts, sentences and facts.
 //!
-//! * The *subject* is judged against the *baseline*: etcd where one side is etcd, else the second side.
-//! * A ratio is subject ÷ baseline. It counts as even where the rounds of both overlap or where it is within
-//!   3 % of 1: another measurement could reverse it.
-//! * Sentences state counts and medians of what is in the tables.
+//! * The *subject* is compared with the *baseline*: etcd if one side is etcd, else the second side.
+//! * A ratio is subject ÷ baseline. It counts as even if the rounds of both overlap or if it is within 3 %
+//!   of 1: another measurement could reverse it.
+//! * Sentences contain counts and medians of the table values.
 
 use crate::metric::{Better, Metric, Metrics, Middle, median};
 use crate::model::{
@@ -13,19 +13,18 @@ use crate::number;
 use crate::page::{Fact, Owner, RatioGroup, RatioRow, RatioVerdict, Ratios};
 use std::collections::HashSet;
 
-/// A ratio closer to 1 than this is no relevant difference.
+/// A ratio closer to 1 than this is not a relevant difference.
 const EVEN: f64 = 0.03;
-/// The same with one round per side, where the spread of rounds is unknown.
+/// Like `EVEN`, with a single round per side, so that the spread of rounds is unknown.
 const EVEN_ALONE: f64 = 0.15;
 
-/// A page of more rows has tables and sweeps only, and no more of a row than what may mislead: it is read by
-/// people, and all figures and plots of 98 rows would be megabytes.
+/// Pages with more rows contain only tables, sweeps and the warnings of rows: the metrics and plots of 98
+/// rows would take megabytes.
 const DETAILED_ROWS_MAX: usize = 32;
 
-/// A report, with the roles of its sides.
 pub struct ReportView<'a> {
     pub report: &'a Report,
-    /// Whether the page has the figures and plots of each row.
+    /// True if the page contains the metrics and plots of each row.
     pub is_detailed: bool,
     /// Indexes into the sides.
     pub subject: usize,
@@ -45,7 +44,7 @@ impl<'a> ReportView<'a> {
         Self { report, is_detailed: rows <= DETAILED_ROWS_MAX, subject, baseline }
     }
 
-    /// Sides in the order of columns: baseline, then subject.
+    /// Returns the sides in column order: baseline, then subject.
     pub fn order(&self) -> Vec<(usize, Owner)> {
         self.baseline.map(|side| (side, Owner::B)).into_iter().chain([(self.subject, Owner::A)]).collect()
     }
@@ -58,17 +57,17 @@ impl<'a> ReportView<'a> {
         row.sides.get(side)
     }
 
-    /// Whether the page has more of the row than its line in the tables.
     pub fn has_detail(&self, row: &RowResult) -> bool {
         self.is_detailed || worst(row) >= Some(NoteLevel::Warning)
     }
 
-    /// The id of its details, if it has some.
+    /// Returns the id of the row's details, if any.
     pub fn row_anchor(&self, suite: &SuiteResult, row: &RowResult) -> Option<String> {
         self.has_detail(row).then(|| row_anchor(suite, row))
     }
 
-    /// Each measured row once: copies have the figures of another row, which may be left out of the page.
+    /// Iterates over the measured rows, without duplicates: a copy has the metrics of another row, which may
+    /// not be on the page.
     fn rows(&self) -> impl Iterator<Item = &'a RowResult> {
         let suites = self.report.suites.iter();
         let rows = suites.flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
@@ -84,7 +83,7 @@ impl<'a> ReportView<'a> {
         rows.filter(counts).map(|(_, row)| row)
     }
 
-    /// Which rows only one side could run: without this, the counts that follow would hide them.
+    /// Lists the rows that only one side could run, because the counts that follow exclude them.
     fn not_run(&self, side: usize, other: usize) -> Option<String> {
         let ran = |row: &RowResult, side| Self::side(row, side).is_some_and(|side| side.median.is_some());
         let missing = self.rows().filter(|row| ran(row, other) && !ran(row, side));
@@ -96,7 +95,7 @@ impl<'a> ReportView<'a> {
         })
     }
 
-    /// Subject ÷ baseline of a figure of a row.
+    /// Returns subject ÷ baseline of a metric of a row.
     pub fn ratio(&self, row: &RowResult, metric: &Metric) -> Option<RatioRow> {
         let (subject, baseline) = (Self::side(row, self.subject)?, Self::side(row, self.baseline?)?);
         let ratio = metric.ratio(subject.median.as_ref()?, baseline.median.as_ref()?)?;
@@ -213,7 +212,7 @@ impl<'a> ReportView<'a> {
         notices
     }
 
-    /// What the figures of several rounds are.
+    /// Names the statistic that combines several rounds.
     fn middles(&self) -> &'static str {
         let is_mean = |row: &RowResult| row.spec.rounds_as == Middle::Mean;
         match (self.rows().any(is_mean), self.rows().all(is_mean)) {
@@ -309,7 +308,7 @@ impl<'a> ReportView<'a> {
 }
 
 impl ReportView<'_> {
-    /// Rounds and scale of rows, or steps of one load.
+    /// Returns the rounds and scale of rows, or the steps of a single load.
     fn how_often(&self) -> Vec<Fact> {
         let setup = &self.report.setup;
         if self.report.is_single_run() {
@@ -349,7 +348,6 @@ pub fn metrics(side: &SideResult) -> impl Iterator<Item = &Metrics> {
     side.rounds.iter().map(|round| &round.metrics)
 }
 
-/// Every notice of a row, its rounds included, each once.
 pub fn row_notices(row: &RowResult) -> Vec<&Notice> {
     let rounds = row.sides.iter().flat_map(|side| &side.rounds).flat_map(|round| &round.notices);
     let mut notices: Vec<&Notice> = Vec::new();
@@ -361,7 +359,6 @@ pub fn row_notices(row: &RowResult) -> Vec<&Notice> {
     notices
 }
 
-/// The highest level of a row's notices.
 pub fn worst(row: &RowResult) -> Option<NoteLevel> {
     let failed = row.sides.iter().any(|side| {
         side.rounds.iter().any(|round| round.failed > 0)
@@ -371,12 +368,12 @@ pub fn worst(row: &RowResult) -> Option<NoteLevel> {
     if failed { Some(NoteLevel::Error) } else { said }
 }
 
-/// Whether nothing says that the figures of a row may mislead.
+/// Reports whether the row has no warning about its metrics.
 fn is_sound(row: &RowResult) -> bool {
     worst(row).is_none_or(|worst| worst < NoteLevel::Warning)
 }
 
-/// Highest level first, each with its level in front.
+/// Formats notices with their level, highest level first.
 pub fn ordered<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> Vec<String> {
     let mut notices: Vec<_> = notices.into_iter().collect();
     notices.sort_by_key(|notice| std::cmp::Reverse(notice.level));
@@ -388,13 +385,13 @@ pub fn ordered<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> Vec<String>
     notices.iter().map(text).collect()
 }
 
-/// The id of a row's details.
+/// Returns the id of a row's details.
 pub fn row_anchor(suite: &SuiteResult, row: &RowResult) -> String {
     let parts = [Some(&suite.id), suite.medium.as_ref(), Some(&row.id)];
     anchor(&parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// An id of a place on the page.
+/// Returns an id on the page.
 pub fn anchor(parts: &[&str]) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     parts.join("-").chars().map(safe).collect()

@@ -1,20 +1,20 @@
-//! The content of a report: the results of one execution of the program, as values that are written as JSON,
-//! read back, and rendered.
+//! The content of a report: the results of one execution of the program, as values that are serialized to
+//! JSON, read back, and rendered.
 //!
 //! ```text
-//!   Report ─┬─ machine, command, sides (what was measured), notices
+//!   Report ─┬─ machine, command, sides (measured systems), notices
 //!           └─ suites ── rows ── sides ── rounds ── metrics, series over time
 //!                         │        └─ median, curve of percentiles over all rounds, read-back
 //!                         └─ published figures
 //! ```
 //!
-//! * A figure that could not be measured is `None`, and a notice or a reason explains it.
+//! * A metric that could not be measured is `None`, and a notice or a reason explains it.
 //! * `RowResult::sides` has one entry per entry of `Report::sides`, in the same order.
 //! * All numbers are finite, as JSON requires.
 //!
-//! Must not depend on how figures are measured or shown.
+//! Independent of how metrics are measured or rendered.
 
-mod row_spec; // what a row sends
+mod row_spec; // load of a row
 
 pub use row_spec::{Connect, READ_KEY, RowOperation, RowProtocol, RowSpec, RowTarget, Sweep, Values};
 
@@ -24,53 +24,54 @@ use serde::{Deserialize, Serialize};
 /// Incremented when readers of older reports would misread new ones.
 pub const FORMAT: u32 = 1;
 
-/// The suite of a single run.
+/// Id of the suite of a single run.
 pub const SINGLE_RUN: &str = "run";
 
 /// One execution of the program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`FORMAT`] of the program that wrote it.
+    /// [`FORMAT`] of the writing program.
     pub format: u32,
     pub title: String,
-    /// As typed, quoted for a shell.
+    /// Command line as entered, quoted for a shell.
     pub command: String,
     /// Version of the load generator.
     pub loadgen: String,
-    /// From which the load generator was built, where that is known.
+    /// Commit of the load generator, if known.
     pub commit: Option<String>,
     pub started_unix_seconds: u64,
-    /// From the first cluster's start to the last one's end.
+    /// Time from the start of the first cluster to the stop of the last one.
     pub took_seconds: f64,
     pub machine: Machine,
     pub setup: MeasurementSetup,
-    /// What was measured: one, or two to be compared.
+    /// The measured systems: one, or two to be compared.
     pub sides: Vec<Side>,
     pub suites: Vec<SuiteResult>,
-    /// Of the whole report; rows and rounds have their own.
+    /// Notices about the whole report; rows and rounds have separate ones.
     pub notices: Vec<Notice>,
-    /// Why it ended early, if it did.
+    /// Reason if the execution stopped early.
     pub partial: Option<String>,
-    /// The answer of a search for the highest rate.
+    /// Result of a search for the highest rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchVerdict>,
 }
 
-/// The highest rate that met a limit of latency.
+/// The highest rate that met a latency limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchVerdict {
-    /// `p99=10ms`
+    /// Limit in the form `p99=10ms`.
     pub limit: String,
     /// `None`: no rate met it.
     pub requests_per_second: Option<f64>,
-    /// No trial at this rate or below missed the limit.
+    /// All trials up to this rate met the limit.
     pub at_least: Option<f64>,
-    /// No trial at this rate or above met it; `None`: no trial that counts missed it.
+    /// All trials from this rate on missed the limit; `None`: no valid trial missed it.
     pub at_most: Option<f64>,
     pub trials: u64,
-    /// Both ends were confirmed, and the servers missed the limit at the upper one; or at every rate.
+    /// True if both bounds were confirmed and the servers missed the limit at the upper one, or at every
+    /// rate.
     pub settled: bool,
-    /// At this rate the load generator or another program was the bottleneck: the servers may reach more.
+    /// Rate at which the load generator or another program was the bottleneck: the servers may reach more.
     pub generator_limit: Option<f64>,
 }
 
@@ -102,7 +103,7 @@ impl std::fmt::Display for SearchVerdict {
 }
 
 impl SearchVerdict {
-    /// Why it is undecided, if it is.
+    /// Writes the reason why the search is undecided, if it is.
     fn write_end(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.generator_limit {
             Some(rate) => write!(
@@ -116,23 +117,23 @@ impl SearchVerdict {
     }
 }
 
-/// The machine that the load generator ran on.
+/// The load generator's machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub host: String,
     pub processor: String,
-    /// Logical ones, as this process may use them.
+    /// Logical processors available to this process.
     pub processors: usize,
     pub architecture: String,
     pub memory_bytes: u64,
-    /// Kernel and its release.
+    /// Kernel and release.
     pub system: String,
-    /// Where the clusters kept their files; `None` for existing clusters.
+    /// Disk of the data directories; `None` for existing clusters.
     pub disk: Option<DiskInfo>,
-    /// Where they kept their logs, if elsewhere.
+    /// Disk of the logs, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal_disk: Option<DiskInfo>,
-    /// Media that the suites were measured on, one after the other, by name.
+    /// Media on which the suites were measured, by name, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<(String, DiskInfo)>,
 }
@@ -147,26 +148,25 @@ pub struct DiskInfo {
     pub sync_ms: Option<f64>,
 }
 
-/// How it was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasurementSetup {
-    /// Of each cluster, unless a row says otherwise.
+    /// Members of each cluster, unless a row overrides it.
     pub members: usize,
-    /// Of each row, unless the row says otherwise.
+    /// Rounds of each row, unless the row overrides it.
     pub rounds: usize,
-    /// Published totals were multiplied by this.
+    /// Factor of the published totals.
     pub scale: f64,
-    /// A run ends after this time, even before its total.
+    /// Time limit of a run, even before its total.
     pub run_seconds_max: Option<f64>,
     /// Worker threads of the load generator.
     pub threads: usize,
     pub placement: Placement,
-    /// Seconds that each rate was sent and measured, where one load was sent at several.
+    /// Duration of each step, if a load was sent at several rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<StepSeconds>,
 }
 
-/// How long each rate was sent.
+/// Durations of a step at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepSeconds {
     pub warm_up: f64,
@@ -174,43 +174,43 @@ pub struct StepSeconds {
 }
 
 impl DiskInfo {
-    /// Whether a sync costs nothing there, and a power failure everything.
+    /// Reports whether the directory is in memory: syncs are free, and a power failure loses all data.
     pub fn is_memory(&self) -> bool {
         ["tmpfs", "ramfs"].contains(&self.filesystem.as_str())
     }
 }
 
-/// Where the servers ran.
+/// Location of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// Started by the load generator on the same machine, a new cluster for each row.
     FreshLocal,
-    /// Running already; what cannot be seen from outside is left out.
+    /// Already running; properties that are not visible from outside are omitted.
     Existing,
 }
 
-/// A program or cluster that was measured.
+/// A measured program or cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     pub name: String,
-    /// As reported by the server; empty before the first call.
+    /// Version reported by the server; empty before the first call.
     pub version: String,
-    /// As `--version` prints it, where the program was started here.
+    /// Output of `--version`, if the program was started here.
     pub version_text: Option<String>,
-    /// The program, or the endpoints of a cluster that was running already.
+    /// The program, or the endpoints of an existing cluster.
     pub source: String,
-    /// How its first member was started.
+    /// Command line of its first member.
     pub command: Option<String>,
-    /// Size and time of the program's file. Of a cluster that was running: what its server was built with.
+    /// Size and time of the executable. For an existing cluster: the build information of its server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// The ID of a cluster that was running already.
+    /// ID of an existing cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
 }
 
-/// A condition that a reader needs to interpret a figure.
+/// A condition that a reader needs to interpret a metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     pub level: NoteLevel,
@@ -220,66 +220,64 @@ pub struct Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoteLevel {
-    /// How it was measured.
+    /// About the method of measurement.
     Remark,
-    /// The figure may mislead.
+    /// The metric may mislead.
     Warning,
-    /// The figure or a reply is wrong.
+    /// The metric or a reply is wrong.
     Error,
 }
 
-/// One published write-up, replayed.
+/// A replayed write-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuiteResult {
-    /// As on the command line: `docs-3.2`.
+    /// Name on the command line: `docs-3.2`.
     pub id: String,
     pub title: String,
-    /// A few sentences: who measured what on which machines.
+    /// A short description: author, subject and machines.
     pub about: String,
     pub source_url: Option<String>,
-    /// The one of [`Machine::media`] that its clusters kept their files on.
+    /// The [`Machine::media`] entry of its data directories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<String>,
     pub rows: Vec<RowResult>,
 }
 
-/// One row of a suite on all sides.
+/// A row of a suite on all sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowResult {
-    /// Unique in its suite: `put-1000-leader`.
+    /// Id, unique in its suite: `put-1000-leader`.
     pub id: String,
     pub title: String,
     pub spec: RowSpec,
-    /// One run of it as a command of this program; endpoints stand for themselves.
+    /// Command of this program for a single run, with placeholders for endpoints.
     pub command: String,
-    /// Several where the write-up measured several machines.
+    /// Published values; several if the write-up measured several machines.
     pub published: Vec<PublishedFigure>,
     pub sides: Vec<SideResult>,
     pub notices: Vec<Notice>,
-    /// Why it ended before all of it was measured and read back, if so.
+    /// Reason if the row stopped before it was measured and read back completely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// The row `suite/row` that sent the same and was measured; this one has its figures.
+    /// The row `suite/row` with the same load, from which this row copies its metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_of: Option<String>,
 }
 
-/// A published figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PublishedFigure {
-    /// What was measured, on what: `etcd 3.5, M6g.xlarge`.
+    /// Measured system and machine: `etcd 3.5, M6g.xlarge`.
     pub subject: String,
     pub requests_per_second: Option<f64>,
     pub latency_ms: Option<f64>,
     pub latency_kind: LatencyKind,
     pub resident_mb: Option<f64>,
     pub source_url: String,
-    /// What was published in words instead of a number.
+    /// Published remark in place of a number.
     pub remark: Option<String>,
-    /// The key of the figure that the words are about; none: the rate.
+    /// Key of the metric that the remark is about; none: the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// What the write-up compared it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<PublishedChange>,
 }
@@ -288,7 +286,7 @@ pub struct PublishedFigure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PublishedChange {
     pub from: String,
-    /// The row of the same suite that it is the difference to, if there is one.
+    /// The row of the same suite that it is compared with, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,31 +302,29 @@ pub enum LatencyKind {
     P90,
 }
 
-/// One side on one row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideResult {
-    /// Names of the servers, as the columns of [`Series`] have them.
+    /// Names of the servers, in the column order of [`Series`].
     pub members: Vec<String>,
     pub rounds: Vec<Round>,
-    /// The median of the rounds, or their mean where that was published, figure by figure; errors are summed.
+    /// Median of the rounds, or their mean if that was published, metric by metric; errors are summed.
     /// `None` before the first round.
     pub median: Option<Metrics>,
-    /// Latency percentiles over all rounds together, from the intended moment in an open loop.
+    /// Latency percentiles over all rounds, measured from the intended time in an open loop.
     pub curve: Vec<CurvePoint>,
-    /// The same from the moment of sending, where it differs.
+    /// Latency percentiles measured from the time of sending, if different.
     pub service_curve: Option<Vec<CurvePoint>>,
     pub read_back: Option<ReadBack>,
-    /// Why nothing was measured, if so.
+    /// Reason if the row was not measured.
     pub left_out: Option<String>,
 }
 
-/// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     pub planned: u64,
     pub succeeded: u64,
     pub failed: u64,
-    /// Calls that were sent and had no reply when the round ended.
+    /// Calls without a response when the round stopped.
     #[serde(default)]
     pub unanswered: u64,
     pub seconds: f64,
@@ -336,63 +332,63 @@ pub struct Round {
     pub errors: Vec<ErrorGroup>,
     pub series: Series,
     pub notices: Vec<Notice>,
-    /// Why it ended before its total, if it did.
+    /// Reason if it stopped before its total.
     pub partial: Option<String>,
 }
 
-/// Failures of one gRPC code.
+/// Failures with the same gRPC code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorGroup {
     pub code: String,
     pub count: u64,
-    /// The first message seen.
+    /// First message.
     pub sample: String,
 }
 
-/// Figures over time, column by column; all columns of one kind have equal lengths.
+/// Metrics over time, in columns; all columns of a kind have equal lengths.
 ///
-/// Requests count at the moment from which their latency counts: a stall of the server shows as slow
-/// requests, not as missing ones.
+/// Requests count at the time from which their latency is measured: a server stall appears as slow requests,
+/// not as missing ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Width of each slice of the four columns that follow; slice n begins at n times this.
+    /// Width of each slice of the next four columns; slice n starts at n times this.
     pub slice_seconds: f64,
     pub requests_per_second: Vec<f64>,
     pub mean_ms: Vec<f64>,
-    /// To a tenth of its value.
+    /// Precise to a tenth of its value.
     pub p99_ms: Vec<f64>,
     pub max_ms: Vec<f64>,
-    /// Moments at which the columns that follow were read.
+    /// Times at which the next columns were read.
     pub at_seconds: Vec<f64>,
-    /// Of the load generator since the reading before; 100 is one processor.
+    /// CPU of the load generator since the previous reading; 100 is a full processor.
     pub client_cpu_percent: Vec<f64>,
     /// One column per member.
     pub server_cpu_percent: Vec<Vec<f64>>,
     pub server_resident_mb: Vec<Vec<f64>>,
 }
 
-/// This percentage of all requests took at most this time.
+/// A latency percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// 0 to 100; the last one is 100 and the slowest request.
+    /// 0 to 100; the last point is 100, the slowest request.
     pub percent: f64,
     pub ms: f64,
 }
 
-/// Whether the store held the acknowledged writes.
+/// Result of comparing the store with the acknowledged writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadBack {
-    /// Keys read back one by one, from every member in turn.
+    /// Keys read back individually, round-robin over all members.
     pub sampled: u64,
-    /// Of those, with the wrong value or none.
+    /// Sampled keys with a wrong value or without a value.
     pub wrong: u64,
-    /// Distinct keys whose write was acknowledged.
+    /// Distinct keys with an acknowledged write.
     pub keys_expected: u64,
-    /// Keys whose write was sent and failed: each may exist or not.
+    /// Keys with a failed write only: each may exist or not.
     #[serde(default)]
     pub keys_uncertain: u64,
     pub keys_found: u64,
-    /// The first thing that was wrong.
+    /// First mismatch.
     pub sample: Option<String>,
 }
 
@@ -418,13 +414,13 @@ impl Notice {
 }
 
 impl SideResult {
-    /// Adds a round and updates the figures of all.
+    /// Adds a round and recomputes the combined metrics.
     pub fn add(&mut self, round: Round, rounds_as: Middle) {
         self.rounds.push(round);
         self.update(rounds_as);
     }
 
-    /// Computes the figures of all rounds again.
+    /// Recomputes the combined metrics of all rounds.
     pub fn update(&mut self, rounds_as: Middle) {
         let rounds: Vec<_> = self.rounds.iter().map(|round| round.metrics).collect();
         self.median = Metrics::middle(&rounds, rounds_as);
@@ -435,13 +431,13 @@ impl SideResult {
 const SAME_LOAD: (&str, &str) = ("The same load as ", ", measured once.");
 
 impl RowResult {
-    /// Marks it as a copy of the row at `place`, whose figures it has.
+    /// Marks the row as a copy of the row at `place`, with the same metrics.
     pub fn copied(&mut self, place: String) {
         self.notices.push(Notice::remark(format!("{}{place}{}", SAME_LOAD.0, SAME_LOAD.1)));
         self.copy_of = Some(place);
     }
 
-    /// Reads a row of an older version, which had sums as rates and copies in words only.
+    /// Converts a row of an older version, which had sums as rates and marked copies only in text.
     fn upgrade(&mut self) {
         let copied = |notice: &Notice| {
             let place = notice.text.strip_prefix(SAME_LOAD.0)?.strip_suffix(SAME_LOAD.1)?;
@@ -464,28 +460,27 @@ impl RowResult {
 }
 
 impl Report {
-    /// Reads what an older version wrote as this one would have written it.
+    /// Converts a report of an older version to the current format.
     pub fn upgrade(&mut self) {
         self.suites.iter_mut().flat_map(|suite| &mut suite.rows).for_each(RowResult::upgrade);
     }
 
-    /// Whether it shows one run of one load.
     pub fn is_single_run(&self) -> bool {
         self.suites.first().is_some_and(|suite| suite.id == SINGLE_RUN)
     }
 
-    /// Whether its rows are those of write-ups.
+    /// Reports whether its rows come from write-ups.
     pub fn replays_published(&self) -> bool {
         self.suites.iter().flat_map(|suite| &suite.rows).any(|row| !row.published.is_empty())
     }
 
-    /// The row that is being measured.
+    /// Returns the row that is being measured.
     pub fn last_row(&mut self) -> &mut RowResult {
         let suite = self.suites.last_mut().expect("a suite is pushed before its rows");
         suite.rows.last_mut().expect("a row is pushed before it is measured")
     }
 
-    /// Whether a requested result is missing.
+    /// Reports whether a requested result is missing.
     pub fn is_incomplete(&self) -> bool {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);
         let stopped = |row: &RowResult| {
@@ -495,7 +490,7 @@ impl Report {
         self.partial.is_some() || { rows }.any(|row| row.failed.is_some() || stopped(row))
     }
 
-    /// Failed and unanswered calls of all rounds, and one for each store with wrong content.
+    /// Counts failed and unfinished calls of all rounds, plus one for each store with wrong content.
     pub fn errors(&self) -> u64 {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);
         rows.flat_map(|row| &row.sides)

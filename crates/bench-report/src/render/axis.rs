@@ -1,22 +1,21 @@
 //! Axes: range, ticks, and the position of a value.
 //!
-//! Must not depend on SVG.
+//! Independent of SVG.
 
 use crate::number;
 use crate::page::Scale;
 
-/// More labels than this collide in a plot of the width of a phone.
+/// More labels collide in a plot of a phone's width.
 const TICKS_MAX: usize = 6;
-/// Room above the greatest value of a linear axis, so that the line does not touch the frame.
+/// Margin above the greatest value of a linear axis, so that the line does not touch the frame.
 const HEADROOM: f64 = 1.04;
 
-/// Nothing that is measured is below or above these; steps between ticks are computed exactly within.
+/// Range of all plausible measurements, within which steps between ticks are computed exactly.
 const VALUE_MIN: f64 = 1e-200;
 const VALUE_MAX: f64 = 1e200;
-/// One of so many: further nines are not shown.
+/// Limit of 1 / (1 − q): further nines are not shown.
 const PERCENTILE_MAX: f64 = 1e12;
 
-/// An axis fitted to its values.
 #[derive(Clone, Debug)]
 pub struct FittedAxis {
     scale: Scale,
@@ -32,7 +31,7 @@ pub struct Tick {
 }
 
 impl FittedAxis {
-    /// An axis that shows all `values` that its scale can represent.
+    /// Returns an axis for all `values` that its scale can represent.
     pub fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let shown = values.filter(|value| value.is_finite() && (scale == Scale::Linear || *value > 0.0));
         let (least, greatest) = shown.fold((f64::INFINITY, 0.0_f64), |(least, greatest), value| {
@@ -53,13 +52,13 @@ impl FittedAxis {
         Self { scale: Scale::Linear, least: 0.0, greatest, ticks: (0..=steps).map(tick).collect() }
     }
 
-    /// 1, 2, 5 within decades, or 1 and 3, or whole decades.
+    /// Places ticks at 1, 2, 5 within decades, or 1 and 3, or whole decades.
     fn log(least: f64, greatest: f64) -> Self {
         let (least, greatest) = if least.is_finite() { (least, greatest) } else { (1.0, 10.0) };
         let (least, greatest) = (least.clamp(VALUE_MIN, VALUE_MAX), greatest.clamp(VALUE_MIN, VALUE_MAX));
         let (mut low, mut high) = (least / 1.15, greatest * 1.15);
         if high / low < 4.0 {
-            // A small range on a log axis exaggerates; show at least a factor of four.
+            // A small range on a log axis exaggerates, so at least a factor of four is shown.
             let middle = (low * high).sqrt();
             (low, high) = (middle / 2.0, middle * 2.0);
         }
@@ -71,7 +70,7 @@ impl FittedAxis {
             let shown = values.filter(|value| (low..=high).contains(value));
             shown.map(|value| Tick { value, label: number::tick(tidy(value)) }).collect()
         };
-        // The finest that has room.
+        // The finest steps that fit.
         let steps: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
         let mut ticks = Vec::new();
         for step in steps {
@@ -108,7 +107,7 @@ impl FittedAxis {
         Self { scale: Scale::Percentile, least: 1.0, greatest, ticks }
     }
 
-    /// The position of a value: 0 at the least end, 1 at the greatest, clamped to both.
+    /// Returns the position of a value: 0 at the least end, 1 at the greatest, clamped to both.
     pub fn place(&self, value: f64) -> f64 {
         let part = match self.scale {
             Scale::Linear => (value - self.least) / (self.greatest - self.least),
@@ -118,14 +117,14 @@ impl FittedAxis {
     }
 }
 
-/// The next of 1, 2, 2.5, 5 × 10ⁿ.
+/// Returns the next of 1, 2, 2.5, 5 × 10ⁿ.
 fn round_step(least: f64) -> f64 {
     let decade = 10f64.powf(least.log10().floor());
     let found = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|factor| factor * decade >= least * 0.999);
     found.unwrap_or(10.0) * decade
 }
 
-/// Without rounding errors of floating point.
+/// Removes floating-point rounding errors.
 fn tidy(value: f64) -> f64 {
     if value == 0.0 {
         return 0.0;

@@ -1,4 +1,4 @@
-//! One line per figure, for spreadsheets and data frames.
+//! CSV with a line per metric, for spreadsheets and data frames.
 //!
 //! ```text
 //!   suite,row,side,round,metric,unit,value
@@ -12,7 +12,6 @@ use crate::model::{LatencyKind, PublishedFigure, Report, RowResult, SearchVerdic
 
 const HEADING: &str = "suite,row,side,round,metric,unit,value\n";
 
-/// The file's text.
 pub fn csv(report: &Report) -> String {
     let mut out = String::from(HEADING);
     for suite in &report.suites {
@@ -38,7 +37,7 @@ pub fn csv(report: &Report) -> String {
     out
 }
 
-/// The answer of a search: `rates,highest,p99=10ms,,requests_per_second,,6500`.
+/// Writes the result of a search: `rates,highest,p99=10ms,,requests_per_second,,6500`.
 fn search(out: &mut String, verdict: &SearchVerdict) {
     for (key, value) in [
         ("requests_per_second", verdict.requests_per_second),
@@ -55,7 +54,7 @@ fn search(out: &mut String, verdict: &SearchVerdict) {
     }
 }
 
-/// The lines of one row.
+/// Writer of a row's lines.
 struct CsvRow<'a> {
     out: &'a mut String,
     suite: &'a SuiteResult,
@@ -96,7 +95,7 @@ impl CsvRow<'_> {
     }
 }
 
-/// Quoted where it must be (RFC 4180), and never a formula to a spreadsheet.
+/// Quotes a field if necessary (RFC 4180), and prevents spreadsheets from reading it as a formula.
 fn field(text: &str) -> String {
     let formula =
         text.starts_with(['=', '+', '@', '\t']) || (text.starts_with('-') && text.parse::<f64>().is_err());

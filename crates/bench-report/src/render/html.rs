@@ -1,7 +1,8 @@
-//! A page as one HTML file: style, plots and text inside it, no resource loaded, no script.
+//! A page as a self-contained HTML file: inline style, plots and text, without external resources or
+//! scripts.
 //!
-//! * Tables have scoped headings. Below the width of a tablet their rows become cards, and they stay tables
-//!   for a screen reader.
+//! * Tables have scoped headings. On screens narrower than a tablet their rows become cards, but remain
+//!   tables for screen readers.
 //! * Colour is never the only mark: ratios have a word, lines a dash or a marker.
 
 use super::{ratios, svg};
@@ -12,12 +13,11 @@ use crate::page::{
 use maud::{Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
-/// Makes the browser enforce that no resource is loaded and no script runs.
+/// Makes the browser block external resources and scripts.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-/// Of a group of figures, so many are shown; the others are one click away.
+/// Number of initially visible figures in a group.
 const FIGURES_SHOWN: usize = 6;
 
-/// The text of the file.
 pub fn html(page: &Page) -> String {
     let markup = html! {
         (PreEscaped("<!doctype html>\n"))
@@ -90,7 +90,7 @@ fn section(section: &Section) -> Markup {
     }
 }
 
-/// `id` is unique within the page, here and below.
+/// Renders a group of figures. `id` is unique within the page, here and below.
 fn group(group: &FigureGroup, id: &str) -> Markup {
     let FigureGroup { title, note, figures, folding } = group;
     let shown = match folding {
@@ -109,7 +109,7 @@ fn group(group: &FigureGroup, id: &str) -> Markup {
 }
 
 fn grid(figures: &[Figure], id: &str) -> Markup {
-    // Four in one line would be too small to read; three and one look like a mistake.
+    // Four in a line would be too small to read; three and one look like a mistake.
     html! {
         div.grid-of-figures.four[figures.len() == 4] {
             @for (n, figure) in figures.iter().enumerate() {
@@ -137,7 +137,7 @@ fn detail(detail: &Detail) -> Markup {
     }
 }
 
-/// Roles are explicit: a table whose rows are shown as blocks loses them in some browsers.
+/// Renders a table. Roles are explicit, because some browsers drop them for rows displayed as blocks.
 fn table(table: &ReportTable, class: &str) -> Markup {
     html! {
         div.scroll role="region" aria-label=(table.caption) tabindex="0" {
@@ -173,7 +173,7 @@ fn table(table: &ReportTable, class: &str) -> Markup {
     }
 }
 
-/// `group`: the title of the group whose first column this is. Rows that are cards show it.
+/// Renders a cell. `group`: title of the group that starts at this column, displayed in card rows.
 fn cell(cell: &TableCell, column: &Column, group: Option<&str>) -> Markup {
     html! {
         @if matches!(cell, TableCell::Name { .. }) {
@@ -207,7 +207,7 @@ fn content(cell: &TableCell) -> Markup {
                 span.stack { @for (text, subject) in parts { span { (text) small { (subject) } } } }
             }
             TableCell::Missing(reason) => {
-                // In a column where few rows have the figure, the reason is shown on request only.
+                // The reason is a tooltip only: in sparse columns it would repeat.
                 @let quiet = matches!(*reason, NOT_PUBLISHED | NOT_MEASURED | NO_RATIO);
                 span.missing.quiet[quiet] title=(reason) { "–" i { (reason) } }
             }
@@ -215,13 +215,13 @@ fn content(cell: &TableCell) -> Markup {
     }
 }
 
-/// A link, if the address is one of the web.
+/// Renders a link if the address has a web scheme.
 fn link(address: &str) -> Markup {
     let web = address.starts_with("https://") || address.starts_with("http://");
     html! { @if web { a href=(address) rel="noopener" { (address) } } @else { (address) } }
 }
 
-/// A sample of each line of a plot, and its name.
+/// Renders a sample of each line of a plot with its name.
 fn legend(lines: &LinePlot) -> Markup {
     html! {
         span.legend {
@@ -240,7 +240,7 @@ fn legend(lines: &LinePlot) -> Markup {
     }
 }
 
-/// The title of the group of columns that begins at this column.
+/// Returns the title of the column group that starts at this column.
 fn group_that_begins(table: &ReportTable, column: usize) -> Option<&str> {
     let mut start = 1;
     for group in &table.groups {

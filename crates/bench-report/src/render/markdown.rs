@@ -1,9 +1,8 @@
-//! A page's tables as Markdown, for a README. Plots and single rows in full are the HTML file's.
+//! The tables of a page as Markdown, for a README. Only the HTML file has plots and details of rows.
 
 use crate::page::{Fact, FactKind, Page, ReportTable, TableCell};
 use std::fmt::Write;
 
-/// The text.
 pub fn markdown(page: &Page) -> String {
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("a String grows");
@@ -33,13 +32,13 @@ pub fn markdown(page: &Page) -> String {
     out
 }
 
-/// The summary of a page for a terminal: title, lede, notices.
+/// Formats the summary of a page for a terminal: title, lede, notices.
 pub fn brief(page: &Page) -> String {
     let notices: String = page.notices.iter().map(|notice| format!("  * {notice}\n")).collect();
     format!("{}\n\n{}\n{notices}", page.title, page.lede.replace(". ", ".\n"))
 }
 
-/// Markdown has one line of headings, so a column's heading begins with that of its group.
+/// Formats a table. Markdown has a single heading line, so a column heading includes that of its group.
 fn text(table: &ReportTable) -> String {
     let mut groups =
         table.groups.iter().flat_map(|group| std::iter::repeat_n(group.title.as_str(), group.columns));
@@ -77,7 +76,7 @@ fn cell(cell: &TableCell) -> String {
     }
 }
 
-/// Escaped text: no markup, no new cell, no new line.
+/// Escapes text: no markup, no new cell, no new line.
 fn inline(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -91,7 +90,7 @@ fn inline(text: &str) -> String {
     safe
 }
 
-/// Code between more backticks than it contains.
+/// Quotes code with more backticks than it contains.
 fn code(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ");
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Files made of a page, and of a report's values.
+//! Output formats of a page and of a report's values.
 
 mod axis; // ticks and positions
-mod csv; // a line per figure
+mod csv; // a line per metric
 mod html; // for a browser
 mod markdown; // for a README
 mod ratios; // the overview

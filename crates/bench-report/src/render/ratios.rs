@@ -1,13 +1,13 @@
-//! The overview: one line per row of the suites, a dot at the ratio, a bar over its spread, 1 in the middle.
+//! The overview: a line per row of the suites, with a dot at the ratio and a bar over its spread; 1 is in
+//! the middle.
 //!
-//! Boxes instead of SVG: they adapt to the width of the screen.
+//! Built of boxes instead of SVG, to adapt to the width of the screen.
 
 use super::axis::FittedAxis;
 use crate::number;
 use crate::page::{RatioRow, Ratios, Scale};
 use maud::{Markup, html};
 
-/// The overview as a figure.
 pub fn html(ratios: &Ratios) -> Markup {
     let rows = ratios.groups.iter().flat_map(|group| &group.rows);
     let reach = rows.flat_map(|row| [row.ratio, row.spread.0, row.spread.1]);
@@ -52,7 +52,7 @@ fn line(row: &RatioRow, axis: &FittedAxis) -> Markup {
     }
 }
 
-/// The vertical lines under all dots, as one background.
+/// Returns the vertical lines under all dots as a single background.
 fn grid_lines(axis: &FittedAxis) -> String {
     let line = |value: f64, colour: &str| {
         let place = axis.place(value) * 100.0;

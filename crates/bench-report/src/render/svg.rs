@@ -1,6 +1,6 @@
-//! Plots as SVG, drawn for a width of 420 units so that their text is readable on a phone.
+//! Plots as SVG, drawn at a width of 420 units so that their text is readable on a phone.
 //!
-//! * Colours come from the page's style sheet by class, so a plot is light or dark as its page is.
+//! * Colours come from the page's style sheet by class, so a plot follows the page's light or dark theme.
 //! * Each side has a colour, a dash and a separate marker.
 //! * Each plot has a title and a description for screen readers.
 
@@ -19,7 +19,7 @@ const BOTTOM: f64 = 40.0;
 /// More points than pixels add no information.
 const POINTS_MAX: usize = 400;
 
-/// The plot of a figure. `id` is unique within the page.
+/// Draws a figure. `id` is unique within the page.
 pub fn draw(figure: &Figure, id: &str) -> Markup {
     let lines = &figure.plot;
     let points = || lines.series.iter().flat_map(|series| &series.points);
@@ -66,7 +66,7 @@ impl PlotAxes {
             @for tick in &self.x.ticks {
                 @let left = self.left(tick.value);
                 path.grid d=(format!("M{left:.1} {TOP}V{bottom}")) {}
-                // Labels at the ends would be cut off if they were centred.
+                // Centred labels would overflow at the ends.
                 @if left > right - 14.0 {
                     (text("tick end", WIDTH - 1.0, bottom + 15.0, &tick.label))
                 } @else {
@@ -105,8 +105,8 @@ impl PlotAxes {
     }
 }
 
-/// The path of a line: a page has thousands of points, so each is said by its distance from the one before, in
-/// tenths of a unit, and level parts by their ends.
+/// Encodes the path of a line. A page has thousands of points, so points are relative, in tenths of a unit,
+/// and interior points of level parts are dropped.
 fn line(points: &[(f64, f64)]) -> String {
     let tenths: Vec<_> =
         points.iter().map(|(x, y)| ((x * 10.0).round() as i64, (y * 10.0).round() as i64)).collect();
@@ -128,7 +128,7 @@ fn text(class: &str, left: f64, baseline: f64, words: &str) -> Markup {
     html! { text class=(class) x=(format!("{left:.1}")) y=(format!("{baseline:.1}")) { (words) } }
 }
 
-/// A circle for the first system, a square for the second, a diamond for a published figure.
+/// Draws a circle for the first system, a square for the second, a diamond for a published value.
 pub fn mark(owner: Owner, left: f64, top: f64, words: &str) -> Markup {
     let place = |value: f64| format!("{value:.1}");
     let title = html! { @if !words.is_empty() { title { (words) } } };
@@ -145,13 +145,13 @@ pub fn mark(owner: Owner, left: f64, top: f64, words: &str) -> Markup {
     }
 }
 
-/// The colour and the dash of a line, as the style sheet names them.
+/// Returns the CSS classes for the colour and dash of a line.
 pub fn class(series: &Series) -> String {
     let dashed = if series.stroke.is_dashed() { " second" } else { "" };
     format!("{}{dashed}", series.owner.class())
 }
 
-/// At most about [`POINTS_MAX`] points, peaks kept: of each stretch the first point and the highest.
+/// Reduces to about [`POINTS_MAX`] points: the first and the highest point of each interval.
 fn thinned(points: &[Point]) -> Vec<Point> {
     if points.len() <= POINTS_MAX {
         return points.to_vec();

@@ -40,7 +40,7 @@ fn changed(record: KeyRecord) -> KeyChange {
 
 use crate::operation::Write;
 
-/// Two watchers and every kind of operation, without a contradiction. Numbers are places in the list.
+/// Two watchers and every kind of operation, without a contradiction. Tests refer to list indexes.
 fn healthy() -> Vec<Input> {
     let (first, second, third) =
         (record(1, 100, 11, 11, 1), record(1, 101, 11, 12, 2), record(2, 102, 12, 12, 1));
@@ -84,7 +84,7 @@ fn healthy() -> Vec<Input> {
     ]
 }
 
-/// The rule that a list of inputs breaks.
+/// Returns the rule that a list of inputs violates.
 fn broken(inputs: Vec<Input>) -> Option<Cow<'static, str>> {
     let mut checker = Checker::new(START, 2);
     inputs.into_iter().find_map(|input| checker.take(input).err()).map(|violation| {
@@ -123,7 +123,7 @@ fn what_waits_is_counted_with_what_it_holds() {
     assert_eq!((checker.waiting_len(), checker.waiting_size()), (1, 2001));
 }
 
-/// A name, what is changed in [`healthy`], and the rule that this breaks.
+/// Name, a modification of [`healthy`], and the rule that it violates.
 type Lie = (&'static str, fn(&mut Vec<Input>), &'static str);
 
 const STATE: &str = "an answer is not the state at its revision";

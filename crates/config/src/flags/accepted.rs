@@ -1,11 +1,11 @@
-//! Flags of etcd that this server takes, checks, and warns about: what they set does not exist here.
+//! etcd flags without effect in this server. They are validated, and produce a warning.
 //!
-//! A value that etcd refuses is refused in the same words, so that a typing error is found by either server.
+//! Invalid values are rejected with etcd's error texts, so that both servers catch the same typos.
 
 use super::gates;
 use super::values::{duration, signed, switch, unsigned};
 
-/// Long dead in etcd itself, which takes them and does nothing.
+/// Flags that etcd itself accepts and ignores.
 pub const IGNORED: [&str; 13] = [
     "cluster-active-size",
     "cluster-remove-delay",
@@ -27,11 +27,11 @@ pub const IGNORED: [&str; 13] = [
 pub struct AcceptedFlag {
     pub name: &'static str,
     pub kind: Kind,
-    /// Why it has none, for the warning.
+    /// Reason for the lack of an effect, used in the warning.
     pub reason: &'static str,
 }
 
-/// What its value must be.
+/// Type of the flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Switch,
@@ -48,7 +48,7 @@ impl AcceptedFlag {
         ACCEPTED.iter().find(|accepted| accepted.name == name)
     }
 
-    /// Whether etcd starts with this value.
+    /// Validates dependencies between parts of the value, as etcd does at startup.
     pub fn verify(&self, value: &str) -> Result<(), String> {
         match self.name {
             "feature-gates" => gates::verify(&gates::parse(value)?),
@@ -56,7 +56,7 @@ impl AcceptedFlag {
         }
     }
 
-    /// What to warn of: flag or gate, and why it has no effect.
+    /// Returns the warnings for the value: a flag or gate, and the reason why it has no effect.
     pub fn warnings(&self, value: &str) -> Vec<(String, &'static str)> {
         match self.name {
             "feature-gates" => {
@@ -68,12 +68,12 @@ impl AcceptedFlag {
         }
     }
 
-    /// Whether a part of the value has an effect.
+    /// Reports whether parts of the value may have an effect.
     pub fn has_effect(&self) -> bool {
         self.kind == Kind::Gates
     }
 
-    /// Whether the value can be read.
+    /// Validates the syntax of the value.
     pub fn check(&self, value: &str) -> Result<(), String> {
         match self.kind {
             Kind::Switch => switch(value).map(drop).map_err(str::to_owned),

@@ -1,10 +1,9 @@
-//! `--feature-gates`: etcd's gates by name. Those that compare hashes of members and that choose the source
-//! address of links have an effect.
+//! `--feature-gates`: etcd's gates by name. Only the gates in `HONOURED` have an effect.
 
-/// Gates that have an effect here. In etcd they are alpha: `AllAlpha` sets those that are not named.
+/// Gates with an effect. All are alpha in etcd: `AllAlpha` applies to those that are not set explicitly.
 const HONOURED: [&str; 3] = ["CompactHashCheck", "InitialCorruptCheck", "SetMemberLocalAddr"];
 
-/// Gates, each with the reason why it has no effect here, or with what it does.
+/// Known gates, each with its effect here or the reason why it has none.
 pub const GATES: [(&str, &str); 11] = [
     ("AllAlpha", "it sets other gates, of which some have an effect"),
     ("AllBeta", "no gate that it sets has an effect"),
@@ -19,10 +18,10 @@ pub const GATES: [(&str, &str); 11] = [
     ("TxnModeWriteWithSharedBuffer", "transactions copy no read buffer"),
 ];
 
-/// In etcd's second stage, and on unless a flag says otherwise. All others are in the first, and off.
+/// Gates at etcd's beta stage, enabled by default. All other gates are alpha and disabled.
 const BETA: [&str; 2] = ["FastLeaseKeepAlive", "TxnModeWriteWithSharedBuffer"];
 
-/// A gate as `etcd_server_feature_enabled` shows it.
+/// Feature gate as exposed by the metric `etcd_server_feature_enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGate {
     pub name: &'static str,
@@ -30,7 +29,7 @@ pub struct FeatureGate {
     pub is_on: bool,
 }
 
-/// All gates, as `text` sets them. It was parsed before.
+/// Returns all gates with their state under `text`, which must be valid.
 pub fn all(text: &str) -> Vec<FeatureGate> {
     let given = parse(text).unwrap_or_default();
     let value = |wanted: &str| given.iter().find(|(name, _)| *name == wanted).map(|(_, is_on)| *is_on);
@@ -43,7 +42,7 @@ pub fn all(text: &str) -> Vec<FeatureGate> {
     GATES.into_iter().map(gate).collect()
 }
 
-/// `A=true,B=false` as names and values, in order; the last value of a name counts.
+/// Parses `A=true,B=false` into names and values, in order. The last value of a repeated name takes effect.
 pub fn parse(text: &str) -> Result<Vec<(&'static str, bool)>, String> {
     let mut gates: Vec<(&'static str, bool)> = Vec::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -62,13 +61,13 @@ pub fn parse(text: &str) -> Result<Vec<(&'static str, bool)>, String> {
     Ok(gates)
 }
 
-/// Why a gate has no effect here; `None` if it has one.
+/// Returns why a gate has no effect, or None if it has one.
 pub fn no_effect(name: &str) -> Option<&'static str> {
     let found = GATES.iter().find(|(known, _)| *known == name && !HONOURED.contains(known));
     found.map(|(_, reason)| *reason)
 }
 
-/// Whether one of the honoured gates is on in `text`, which was parsed before.
+/// Reports whether an honoured gate is enabled by `text`, which must be valid. Panics on other gates.
 pub fn is_gate_on(text: &str, name: &str) -> bool {
     assert!(HONOURED.contains(&name), "a gate without effect is not asked for");
     let gates = parse(text).unwrap_or_default();
@@ -76,7 +75,7 @@ pub fn is_gate_on(text: &str, name: &str) -> bool {
     value(name).or_else(|| value("AllAlpha")).unwrap_or(false)
 }
 
-/// A gate that is on without the one it needs, in etcd's words.
+/// Returns etcd's error if a gate is enabled without the gate that it depends on.
 pub fn verify(gates: &[(&str, bool)]) -> Result<(), String> {
     let is_on = |wanted: &str| gates.iter().any(|(name, is_on)| *name == wanted && *is_on);
     let lacks = is_on("LeaseCheckpointPersist") && !is_on("LeaseCheckpoint") && !is_on("AllAlpha");

@@ -1,18 +1,20 @@
-//! `--force-new-cluster`: the log of a restart ends with the removal of all other members.
+//! `--force-new-cluster`: appends an entry to the log that removes all other members.
 //!
 //! ```text
-//!   identity names the entry ──▶ the entry is in the log ──▶ Raft applies it, and the member is alone
+//!   identity stores the index of the entry ──▶ the entry is in the log ──▶ Raft applies it: single-member cluster
 //! ```
 //!
-//! * On a first start there is nothing to remove: the member starts with those that it was given.
-//! * While another member answers, it refuses to start: that one may have what this one lacks, and would end
-//!   ([`check_forced`]).
-//! * Once forced, a member is not forced again by a flag that was left in its unit file: alone, it has
-//!   nothing to remove; with others that were added since, it refuses to start. Else a reboot would remove
-//!   them, and what they have acknowledged without this member.
-//! * A start without the flag, after a crash before the entry was applied, is alone as well.
-//! * A log that begins with the first entry is a state, also of a member that joined and received none:
-//!   alone, it replays it ([`begin_with_log`]) from the list that the cluster began with ([`genesis`]).
+//! * On a first start there is no member to remove: the flag has no effect.
+//! * While another member is reachable, the start fails: that member may have data that this one
+//!   lacks, and would be removed ([`check_forced`]).
+//! * The flag takes effect only once, in case it was left in a unit file. On a single-member
+//!   cluster it has no effect. If members were added since, the start fails; otherwise a reboot
+//!   would remove them, and what they have acknowledged without this member.
+//! * After a crash before the entry was applied, a start without the flag is a single member as
+//!   well.
+//! * A log that starts at the first entry contains the complete state, even if this member joined
+//!   and never received one. The forced member replays it ([`begin_with_log`]), starting from the
+//!   cluster's initial members ([`genesis`]).
 
 use std::collections::BTreeSet;
 
@@ -28,23 +30,22 @@ use crate::identity::{self, Identity};
 use crate::ids;
 use config::Settings;
 
-/// Of the log at a time.
 const READ_BYTES: usize = 1 << 20;
 
-/// With whom a member starts.
+/// Membership at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Company {
-    /// With the members that it knows.
+    /// Start with the members in the local state.
     AsKnown,
-    /// With no one: its log has removed all others.
+    /// Start as a single member: the log has removed all others.
     Alone,
-    /// With no one, once [`force_alone`] has ended its log.
+    /// Start as a single member, after [`force_alone`] has appended to the log.
     Forced,
 }
 
-/// What the flag, the identity and the log say together.
+/// Determines the membership from the flag, the identity and the log.
 ///
-/// Errors: the member was forced before, and is not alone any more.
+/// Errors: the member was forced before, and has other members now.
 pub fn company(
     settings: &Settings,
     established: &MemberStart,
@@ -68,9 +69,10 @@ pub fn company(
     }
 }
 
-/// Before the log is changed. `running`: the cluster that answers at some URLs.
+/// Checks that forcing is safe. Must be called before the log is changed. `running` returns the
+/// cluster that is reachable at some URLs.
 ///
-/// Errors: another member of its cluster answers.
+/// Errors: another member of its cluster is reachable.
 pub fn check_forced(
     identity: &Identity,
     listed: &[Member],
@@ -85,16 +87,17 @@ pub fn check_forced(
     urls.find(answers).map_or(Ok(()), |url| Err(BootstrapError::OthersRun(url.clone())))
 }
 
-/// From here on the state of this member, which is alone, is what its log leads to from the first entry.
-/// Before Raft adds an entry: a start that finds one more does not know that the member is alone.
+/// Records that the state of this member, now a single-member cluster, is the result of its log
+/// from the first entry. Must be called before Raft appends an entry: a later start that finds an
+/// additional entry cannot tell that the member is the only one.
 pub fn begin_with_log(established: &mut MemberStart, directory: &Directory) -> Result<(), BootstrapError> {
     established.identity.joined = false;
     Ok(established.identity.write(&directory.identity_path())?)
 }
 
-/// The members that a store without entries begins with: the first ones of the cluster, by which the log is
-/// judged. The identity of a joiner has those of a later time. A log that does not reach the joiner's own
-/// addition leaves it among them.
+/// Returns the members of a store without entries, from which the log is replayed: the cluster's
+/// initial members. The identity of a joined member has a later membership. If the log does not
+/// reach the addition of this member, it remains among them.
 pub fn genesis(established: &MemberStart, applied: LogPosition) -> Result<Genesis, BootstrapError> {
     let MemberStart { identity, log, .. } = established;
     let mut first = identity::genesis(identity);
@@ -113,14 +116,14 @@ pub fn genesis(established: &MemberStart, applied: LogPosition) -> Result<Genesi
     let kept = first.members.len();
     removed.retain(|id| !added.contains(id) && first.members.iter().all(|member| member.id != *id));
     first.members.extend(removed.into_iter().map(|id| Member { id, ..Member::default() }));
-    // A removal of what was no member is in the log as well.
+    // The log may also contain the removal of an unknown member.
     if ids::cluster_id(first.members.iter().map(|member| member.id)) != identity.cluster_id {
         first.members.truncate(kept);
     }
     Ok(first)
 }
 
-/// All changes of the members that a log holds, those included that were refused.
+/// Returns all membership changes in a log, including rejected ones.
 fn changes(log: &Reader<TimedFs>) -> Result<Vec<Change>, wal::Error> {
     let (mut changes, mut next) = (Vec::new(), log.start().index.next());
     loop {
@@ -139,8 +142,8 @@ fn changes(log: &Reader<TimedFs>) -> Result<Vec<Change>, wal::Error> {
     }
 }
 
-/// Ends the log of a member whose store is whole with the removal of all other members, which counts as
-/// committed: Raft applies it before anything else.
+/// Appends an entry that removes all other members to the log of a member with an intact store. The
+/// entry counts as committed, so Raft applies it first.
 pub fn force_alone(
     established: MemberStart,
     directory: &Directory,

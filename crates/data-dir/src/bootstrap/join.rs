@@ -1,8 +1,8 @@
-//! One more member of a running cluster: what its flags say must be what the others say.
+//! Joins a running cluster: the flags must match its membership.
 //!
-//! * The members of `--initial-cluster` and those of the cluster are the same, compared by their peer URLs,
-//!   as in etcd.
-//! * The id of this member is the one that the cluster gave it; the id of the cluster is the cluster's.
+//! * The members of `--initial-cluster` and those of the cluster must be the same, compared by
+//!   their peer URLs, as in etcd.
+//! * The cluster provides the ids of this member and of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,23 @@ use state_machine::{CommandLevel, TooOld, level};
 use crate::identity::{FORMAT, FirstMember, Identity};
 use config::Urls;
 
-/// A cluster, as one of its members describes it.
+/// A cluster as described by one of its members.
 #[derive(Clone, Debug)]
 pub struct RunningCluster {
     pub cluster_id: u64,
     pub members: Vec<FirstMember>,
-    /// The level of commands that it has reached.
     pub level: CommandLevel,
 }
 
 impl RunningCluster {
-    /// Whether it is the cluster of this member, and lists it.
+    /// Reports whether this is the member's cluster and includes the member.
     pub fn has(&self, identity: &Identity) -> bool {
         let lists_this = self.members.iter().any(|member| member.id == identity.member_id);
         self.cluster_id == identity.cluster_id && lists_this
     }
 }
 
-/// Why a member cannot join.
+/// Reason why a member cannot join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error(
@@ -50,7 +49,7 @@ pub enum JoinError {
     Unmatched { running: String, member: u64, urls: String, reason: String },
 }
 
-/// The identity of member `name` of `cluster`, as far as the running cluster agrees.
+/// Returns the identity of member `name` of `cluster`, if it matches the running cluster.
 pub fn identity(
     name: &str,
     cluster: &BTreeMap<String, Urls>,
@@ -81,7 +80,7 @@ pub fn identity(
         }
         members.push(FirstMember { name: matched, ..member });
     }
-    // Each has other URLs, so with equal counts every name was matched.
+    // Their URLs are distinct, so with equal counts every name was matched.
     let Some(member_id) = own else { return Err(JoinError::Unequal { running: shown }) };
     members.sort_by_key(|member| member.id);
     let cluster_id = running.cluster_id;
@@ -96,7 +95,7 @@ pub fn identity(
     })
 }
 
-/// By text or by address.
+/// Compares by text or by address.
 fn are_same(a: &Urls, b: &Urls) -> bool {
     let resolved = |urls: &Urls| {
         let mut resolved: Vec<String> = urls.iter().map(|url| url.resolved()).collect();
@@ -106,7 +105,6 @@ fn are_same(a: &Urls, b: &Urls) -> bool {
     a == b || resolved(a) == resolved(b)
 }
 
-/// As etcd prints a cluster.
 fn shown(running: &RunningCluster) -> String {
     let members = running.members.iter().map(|member| {
         let urls = member.peer_urls.join(" ");

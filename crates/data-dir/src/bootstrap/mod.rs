@@ -1,19 +1,20 @@
-//! From settings and a directory to an identity and its log.
+//! Determines the identity and the log from the settings and the directory.
 //!
 //! ```text
 //!   identity  log      then
 //!   ────────  ───────  ─────────────────────────────────────────────────────────
-//!   none      none     first start, or one more member: make the log, then write the identity; Raft takes no part before peers confirm it
-//!   none      blank    a first start that was cut short: go on with it
-//!   none      entries  refused: whose entries?
-//!   there     there    restart; both must name the same member, and were made together
-//!   there     none     refused: a member that forgot its votes must not vote again
+//!   none      none     first start, or join: create the log, then write the identity; Raft waits until peers confirm it
+//!   none      blank    an interrupted first start: resume it
+//!   none      entries  rejected: the log belongs to an unknown member
+//!   there     there    restart; both must name the same member, and were created together
+//!   there     none     rejected: a member that forgot its votes must not vote again
 //! ```
 //!
-//! * An imported store comes with a log that begins after it, made by [`establish_after_import`].
-//! * The identity is written last: it says that everything before it is in place.
-//! * `--force-new-cluster` ends the log of a restart with the removal of all other members ([`force`]).
-//! * Members that were given the same flags compute the same ids without talking.
+//! * An imported store has a log that starts after it, created by [`establish_after_import`].
+//! * The identity is written last: its presence means that all previous steps are complete.
+//! * On a restart, `--force-new-cluster` appends the removal of all other members to the log
+//!   ([`force`]).
+//! * Members with the same flags compute the same ids without communication.
 
 mod force; // --force-new-cluster
 mod join; // a running cluster
@@ -42,7 +43,7 @@ use process::files;
 use process::log::causes;
 use telemetry::metrics::Metrics;
 
-/// A member that may start: who it is, and its opened log.
+/// A member that may start: its identity and its opened log.
 #[derive(Debug)]
 pub struct MemberStart {
     pub identity: Identity,
@@ -142,8 +143,8 @@ pub enum BootstrapError {
     MadeStore(#[from] mvcc::Error),
 }
 
-/// A name of this member is asked for so often, with this pause: a pod's name is known some seconds after its
-/// start.
+/// Attempts to resolve this member's host name. The name of a pod becomes resolvable some seconds
+/// after its start.
 const RESOLVE_ATTEMPTS: u32 = 30;
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -151,9 +152,9 @@ fn log_options() -> wal::WalOptions {
     wal::WalOptions { segment_bytes: wal::WalOptions::SEGMENT_BYTES, salt: rand::random() }
 }
 
-/// Reads or makes the member's identity and opens its log. The first start of a new cluster asks `remembers`
-/// whether a peer knows better. A member that joins a running cluster asks these URLs who is in it, until an
-/// answer fits.
+/// Reads or creates the member's identity and opens its log. The first start of a new cluster calls
+/// `remembers` to check whether a peer contradicts it. A joining member queries the URLs passed to
+/// `running` for the membership until a response matches.
 pub fn establish(
     settings: &Settings,
     directory: &Directory,
@@ -192,10 +193,10 @@ pub fn establish(
     Ok(MemberStart { identity, log, recovery })
 }
 
-/// Judges the flags and the directories of a start as [`establish`] does before it opens the log and asks
-/// other members. Reads only. With discovery the flags of a first start do not say enough.
+/// Checks flags and directories like [`establish`], without opening the log or contacting other
+/// members. Read-only. With discovery, the flags of a first start are not sufficient for a check.
 ///
-/// Errors: those of `establish`.
+/// Errors: see `establish`.
 pub fn check(settings: &Settings) -> Result<(), BootstrapError> {
     let data = &settings.data_dir;
     let log = settings.wal_dir.clone().unwrap_or_else(|| Directory::wal_in(data));
@@ -206,7 +207,7 @@ pub fn check(settings: &Settings) -> Result<(), BootstrapError> {
     Ok(())
 }
 
-/// The identity that a directory has; none where a member may start for the first time.
+/// Returns the identity in a directory; `None` if a first start is allowed.
 fn known_identity(
     settings: &Settings,
     data: &Path,
@@ -230,14 +231,14 @@ fn known_identity(
     Err(BootstrapError::LogLost { member: identity.member_id, path: log.to_owned() })
 }
 
-/// Whether an import has made the identity: one that is missing since then was lost.
+/// Reports whether an import has created the identity. If so, a missing identity has been lost.
 fn is_import_finished(mark: &Path) -> bool {
     let mark =
         files::read(mark).ok().and_then(|mark| serde_json::from_slice::<serde_json::Value>(&mark).ok());
     mark.is_some_and(|mark| mark["stage"] == "finished")
 }
 
-/// The file system of a member's log, with its writes and syncs counted.
+/// Creates the file system for a member's log, which records metrics of writes and syncs.
 pub fn log_fs(metrics: Arc<Metrics>) -> TimedFs {
     TimedFs::new(Instant::now, move |call, took| match call {
         TimedCall::Write { bytes } => {
@@ -254,12 +255,12 @@ pub fn log_fs(metrics: Arc<Metrics>) -> TimedFs {
     })
 }
 
-/// Position in the log at which an imported store stands. Above 0, so that the log cannot be replayed without
-/// the store.
+/// Log position of an imported store. Above 0, so that the log cannot be replayed without the
+/// store.
 pub const IMPORTED_AT: LogPosition = LogPosition::new(1, 1);
 
-/// Makes the log and the identity of a member whose imported store is in place. Its next start is a restart,
-/// at which the others must confirm that they have not begun without it.
+/// Creates the log and the identity of a member with an imported store. The next start is a
+/// restart, at which the other members must confirm that they have not started without it.
 pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Result<(), BootstrapError> {
     let imported = open_store::digest(&directory.store_dir())?;
     let voters: Vec<u64> = identity.members.iter().map(|member| member.id).collect();
@@ -273,14 +274,14 @@ pub fn establish_after_import(identity: &Identity, directory: &Directory) -> Res
     Ok(Identity { imported, log: made_log, ..identity.clone() }.write(&directory.identity_path())?)
 }
 
-/// A restart needs no `--initial-…` flags. A name that is given must be the member's. What is said of the
-/// cluster is ignored, as in etcd: members may have been added, removed or moved since.
+/// Checks the flags of a restart. `--initial-…` flags are optional. A given name must match. The
+/// given cluster is ignored, as in etcd: members may have been added, removed or moved since.
 fn check_belongs(identity: &Identity, settings: &Settings, path: &Path) -> Result<(), BootstrapError> {
     if let Some(wanted) = settings.name_given.as_ref().filter(|name| **name != identity.name) {
         let (path, found) = (path.to_owned(), identity.name.clone());
         return Err(BootstrapError::OtherMember { path, found, wanted: wanted.clone() });
     }
-    // Who forces a new cluster may name the one that it becomes.
+    // A forced new cluster may be started with its new members.
     if settings.force_new_cluster {
         return Ok(());
     }
@@ -309,14 +310,14 @@ fn check_log(identity: &Identity, recovery: &Recovery, directory: &Directory) ->
     Err(BootstrapError::OtherLog(directory.wal_dir().to_owned()))
 }
 
-/// What an identity has of its log. The salt itself stays in the log: it makes frames unpredictable.
+/// Returns the digest of the log's salt for the identity. The salt itself stays in the log: it
+/// makes frames unpredictable.
 fn log_digest(salt: &[u8; 16]) -> u64 {
     let first = Sha1::digest(salt).first_chunk().copied().expect("SHA-1 has 20 bytes");
     u64::from_be_bytes(first).max(1)
 }
 
-/// The identity of a member that was added to a running cluster: what the flags say, as far as the others say
-/// the same.
+/// Returns the identity of a joining member, if its flags match the running cluster.
 fn joined_identity(
     settings: &Settings,
     running: impl FnOnce(&[String], &dyn Fn(&RunningCluster) -> bool) -> Option<RunningCluster>,
@@ -346,7 +347,6 @@ fn cluster_and_own(
     Ok((cluster, own))
 }
 
-/// The identity that the flags describe.
 pub fn first_identity(settings: &Settings) -> Result<Identity, BootstrapError> {
     described_identity(settings, RESOLVE_ATTEMPTS)
 }
@@ -374,7 +374,7 @@ fn described_identity(settings: &Settings, attempts_max: u32) -> Result<Identity
     })
 }
 
-/// `a=http://…,a=http://…,b=http://…`: a name may come more than once.
+/// Parses `a=http://…,a=http://…,b=http://…`. A name may occur more than once.
 fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
     let mut texts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -399,8 +399,9 @@ fn parse_cluster(text: &str) -> Result<BTreeMap<String, Urls>, BootstrapError> {
     Ok(cluster)
 }
 
-/// The peer URLs of this member in the initial cluster must be those that it advertises, by text or by
-/// address. A name may not be known yet: at a first start it is asked for again and again, as etcd does.
+/// Checks that this member's peer URLs in the initial cluster equal its advertised ones, by text or
+/// by address. A host name may not be resolvable yet, so at a first start the lookup is retried, as
+/// in etcd.
 fn check_own_urls(
     settings: &Settings,
     own: &Urls,

@@ -120,7 +120,7 @@ fn a_restart_ignores_what_the_flags_say_of_the_cluster_but_not_another_name() {
         ("--name x --initial-cluster x=http://127.0.0.1:1,y=http://127.0.0.1:2", true),
         ("--name x --initial-cluster y=http://127.0.0.1:2", true),
         ("--name x --initial-cluster nonsense", true),
-        // Looked up once.
+        // A single lookup.
         ("--name x --initial-cluster x=http://a.invalid:1", true),
         ("--name x", true),
         ("", true),
@@ -165,7 +165,8 @@ fn a_member_starts_with_its_own_log_only() {
     assert_eq!(start("a", "log-a").unwrap().log, 0);
 }
 
-/// The first members are 1 and 9. 2 was added, 9 removed, and then 3 was added, whose log this is.
+/// The initial members are 1 and 9. 2 was added, 9 removed, and then 3 was added, which owns this
+/// log.
 #[test]
 fn a_forced_joiner_begins_with_the_first_members() {
     let add = |id| Change::Add(MemberAdd { id, ..MemberAdd::default() });

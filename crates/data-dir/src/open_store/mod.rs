@@ -1,10 +1,10 @@
-//! The store at start: opened as it is, finished, rebuilt, or missed.
+//! Opens the store at start: use it, finish an install, rebuild it, or report it as lost.
 //!
-//! Which store a log goes on from is decided by [`raft_node::choose_store`], the same function as in the
-//! simulator; its table says when. Here that decision is carried out.
+//! [`raft_node::choose_store`] decides which store to combine with a log, the same function as in
+//! the simulator; its table lists the cases. This module executes the decision.
 //!
-//! * What is damaged is renamed, never deleted, so that it can be examined.
-//! * A disk that refuses is no damage: the start fails, and the next one finds everything as it was.
+//! * Corrupt stores are renamed, never deleted, so that they can be examined.
+//! * An I/O error is not corruption: the start fails, and the next one finds the files unchanged.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use sha1::{Digest, Sha1};
 use crate::directory::Directory;
 use process::log::causes;
 
-/// An opened store, and whether it holds what the log builds upon.
+/// An opened store, and whether it contains the state that the log depends on.
 pub struct OpenedStore {
     pub writer: Writer,
     pub store: Store,
@@ -25,7 +25,7 @@ pub struct OpenedStore {
 }
 
 impl OpenedStore {
-    /// Whether nothing was applied to it yet.
+    /// Reports whether no entry has been applied to it.
     pub fn is_empty(&self) -> bool {
         self.store.applied().index == LogIndex::ZERO
     }
@@ -47,10 +47,9 @@ pub enum OpenStoreError {
     Unrepairable { store: PathBuf, directory: PathBuf, reason: String, start: LogIndex },
 }
 
-/// What opening came to.
 enum OpenOutcome {
     Whole(Box<Parts>),
-    /// An install had begun when the process stopped.
+    /// The process stopped during an install.
     Interrupted,
     Damaged(String),
 }
@@ -62,7 +61,8 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
     let dir = directory.store_dir();
     let mut received = staged(&dir)?;
     let opened = match try_open(&dir)? {
-        // The mark goes with the received store, wherever that ends up.
+        // `settle` installs or discards the received store, so it is not available as a separate
+        // choice any more.
         OpenOutcome::Interrupted => settle(&dir, received.take().filter(|at| log.holds(*at)))?,
         other => other,
     };
@@ -91,7 +91,7 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
     carry_out(choice, directory, log, found, reason)
 }
 
-/// Opens another store than the one that is there; that one is closed by now.
+/// Opens a different store than the existing one, which must be closed.
 fn carry_out(
     choice: StoreChoice,
     directory: &Directory,
@@ -120,7 +120,8 @@ fn carry_out(
     };
     if found == StoreFound::Unusable && dir.exists() {
         if choice != StoreChoice::Received {
-            // While it is there, the rest of a removed store does not come into its place.
+            // Discard leftovers while the corrupt store exists; otherwise a removed store would be
+            // restored to its path.
             mvcc::discard_staged(&dir)?;
         }
         set_aside(&dir)?;
@@ -132,7 +133,8 @@ fn carry_out(
     Ok(opened_store(open_parts(&dir)?, state))
 }
 
-/// The store that was received wholly, if there is one. A mark that cannot be read is none.
+/// Returns the position of a completely received store, if there is one. An unreadable marker is
+/// ignored.
 fn staged(dir: &Path) -> Result<Option<LogPosition>, OpenStoreError> {
     match mvcc::staged_at(dir) {
         Err(error @ mvcc::Error::Corrupt { .. }) => {
@@ -143,7 +145,7 @@ fn staged(dir: &Path) -> Result<Option<LogPosition>, OpenStoreError> {
     }
 }
 
-/// Ends an install that was cut short: forward if the log waits for it, else back.
+/// Finishes an interrupted install if the log depends on it; otherwise discards it.
 fn settle(dir: &Path, staged: Option<LogPosition>) -> Result<OpenOutcome, OpenStoreError> {
     if staged.is_some() {
         mvcc::finish_install(dir)?;
@@ -153,7 +155,7 @@ fn settle(dir: &Path, staged: Option<LogPosition>) -> Result<OpenOutcome, OpenSt
     try_open(dir)
 }
 
-/// Puts the received store in place. It was checked when it came; it is checked again as it is opened.
+/// Installs the received store. It was verified on receipt, and is verified again when opened.
 fn finish(dir: &Path) -> Result<OpenedStore, OpenStoreError> {
     let applied = mvcc::finish_install(dir)?;
     tracing::info!(applied = applied.index.0, "finished the install of a received snapshot");
@@ -168,8 +170,9 @@ fn open_parts(dir: &Path) -> Result<Parts, mvcc::Error> {
     mvcc::open(Box::new(SledBackend::open(dir)?), mvcc::StoreOptions::default())
 }
 
-/// A digest of all that a store holds, after an import has made it: keys with their history, the compact
-/// revision, leases with their TTLs, users, members. Equal for equal states, and never 0. Reads every block.
+/// Computes a digest of a store's contents, after an import has created it: keys with their
+/// history, the compact revision, leases with their TTLs, users, members. Equal for equal states,
+/// and never 0. Reads every block.
 pub fn digest(dir: &Path) -> Result<u64, mvcc::Error> {
     let (_writer, store, _maintainer) = open_parts(dir)?;
     let hash = store.hash_kv(0)?;
@@ -186,7 +189,7 @@ pub fn digest(dir: &Path) -> Result<u64, mvcc::Error> {
 }
 
 fn try_open(dir: &Path) -> Result<OpenOutcome, OpenStoreError> {
-    // The catalogue's engine asserts where it should refuse, so some damage shows as a panic.
+    // The storage engine panics on some corruption instead of returning an error.
     match catch_unwind(AssertUnwindSafe(|| open_parts(dir))) {
         Ok(Ok(parts)) => Ok(OpenOutcome::Whole(Box::new(parts))),
         Ok(Err(mvcc::Error::Refused { .. })) => Ok(OpenOutcome::Interrupted),
@@ -196,7 +199,6 @@ fn try_open(dir: &Path) -> Result<OpenOutcome, OpenStoreError> {
     }
 }
 
-/// Renames the store to the first free `store.damaged-N`.
 fn set_aside(dir: &Path) -> Result<(), OpenStoreError> {
     let io_error = |attempt, path: &Path| {
         let path = path.to_owned();

@@ -40,7 +40,7 @@ impl Fixture {
         self
     }
 
-    /// A whole store received next to the present one.
+    /// Writes a complete received store next to the current one.
     fn received(self, entries: u64) -> Fixture {
         let elsewhere = tempfile::tempdir().unwrap();
         let (_writer, _store, maintainer) = self.write(&elsewhere.path().join("store"), entries);
@@ -62,12 +62,12 @@ impl Fixture {
         self
     }
 
-    /// What opening comes to: the state and how far the store reaches, or the error's text.
+    /// Opens the store. Returns its state and last index, or the error text.
     fn open(&self, start: u64, last: u64, others: usize) -> Result<(StoreState, u64), String> {
         self.open_of_term(1, start, last, others)
     }
 
-    /// As [`Fixture::open`], with a log whose entries are of this term; those of the stores are of term 1.
+    /// Opens the store with a log whose entries have this term; those of the stores have term 1.
     fn open_of_term(
         &self,
         term: u64,

@@ -1,9 +1,8 @@
-//! gRPC over HTTP/2: the prefix of a message, headers and trailers, and one message sent no faster than its
-//! client takes it.
+//! gRPC over HTTP/2: message prefix, headers, trailers, and sending a message at its client's pace.
 //!
-//! Memory of an answer is admitted until the answer was sent. A client that reads a little now and then would
-//! hold it without end. So each answer has a time to be sent in, by its size, which is shorter while unsent
-//! answers are short of memory.
+//! The memory of a response is accounted for until it is sent, and a client that reads a little now and
+//! then would hold it indefinitely. So each response has a send deadline based on its size, which is
+//! shorter while memory for unsent responses is low.
 
 use std::future::poll_fn;
 use std::sync::{Arc, LazyLock};
@@ -22,16 +21,15 @@ use super::wire::{StreamWriter, response_block, trailers_block};
 
 pub(super) use api::grpc::{PREFIX_BYTES, Prefix};
 
-/// The field with the time that a call has: clients send what is left of it, so it differs from call to call.
+/// The field with the timeout of a call. Clients send the remaining time, so it differs from call to call.
 pub(super) const TIMEOUT: &str = "grpc-timeout";
 
-/// Whether these are the headers of a call.
+/// Reports whether these are the headers of a gRPC call.
 pub fn is_call(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// The headers of an answer.
 pub(super) static HEADERS: LazyLock<HeaderBlock> =
     LazyLock::new(|| HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]));
 
@@ -53,7 +51,8 @@ pub fn frame_prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
     api::grpc::prefix(bytes).ok_or_else(|| grpc_errors::too_large_to_send(bytes))
 }
 
-/// The length of the message after `prefix`. A compressed message is refused, and one that is too large.
+/// Returns the length of the message after `prefix`. Rejects compressed messages and messages that are too
+/// large.
 pub(super) fn accepted_length(prefix: Prefix, bytes_max: usize) -> Result<usize, Status> {
     let length = prefix.message_bytes;
     match prefix.is_compressed {
@@ -63,12 +62,12 @@ pub(super) fn accepted_length(prefix: Prefix, bytes_max: usize) -> Result<usize,
     }
 }
 
-/// An error travels as headers alone.
+/// Sends an error as a response with headers only.
 pub(super) fn send_status(writer: &mut StreamWriter, status: Status) -> Result<(), StreamEnded> {
     writer.send_head(&response_block(&status.into_http::<()>()), EndOfBody::Stream)
 }
 
-/// An error after headers travels as trailers.
+/// Sends an error as trailers, after the headers.
 pub(super) fn send_status_after_headers(
     writer: &mut StreamWriter,
     status: Status,
@@ -76,18 +75,18 @@ pub(super) fn send_status_after_headers(
     writer.send_trailers(&trailers_block(status.into_http::<()>().headers()))
 }
 
-/// A message of this size may wait even if the client's window is closed: not worth waiting for.
+/// Messages up to this size are queued even if the client's window is closed.
 pub(super) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
-/// Time to send a message: `grace`, and what it takes at `bytes_per_second`.
+/// Time to send a message: `grace` plus the transfer time at `bytes_per_second`.
 struct Speed {
     grace: Duration,
     bytes_per_second: u64,
 }
 
-/// The slowest links that etcd's clients are used on.
+/// Based on the slowest links of etcd's clients.
 const PACE: Speed = Speed { grace: Duration::from_secs(60), bytes_per_second: 64 << 10 };
-/// The largest answer of some 60 MiB has 25 s: others wait 30 s for the memory of answers.
+/// The largest response, about 60 MiB, has 25 s; other calls wait up to 30 s for response memory.
 const PACE_IF_SHORT: Speed = Speed { grace: Duration::from_secs(10), bytes_per_second: 4 << 20 };
 
 impl Speed {
@@ -96,7 +95,7 @@ impl Speed {
     }
 }
 
-/// Sends `data`, counted until it was sent. A client that is too slow has its stream reset.
+/// Sends `data`, accounted for until it is sent. Resets the stream of a client that is too slow.
 pub(super) async fn send_data(
     writer: &mut StreamWriter,
     data: Bytes,
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(&framed(&PutResponse::default()).unwrap()[..], b"\0\0\0\0\0");
     }
 
-    /// What the client sees of an answer that it reads by so many bytes a second.
+    /// Returns the outcome for a client that reads `bytes_per_second`.
     async fn sent_to(
         bytes: usize,
         bytes_per_second: usize,

@@ -1,20 +1,21 @@
-//! A message that is made while it is sent: what of it is in memory is one part, and not for long.
+//! A message that is produced while it is sent. At most one part of it is in memory, for a bounded time.
 //!
-//!   begin ─▶ headers ─▶ ┌─▶ the client has room ─▶ its turn, a part ─▶ sent ─┐ ─▶ trailers
-//!                       └────────────── what is left, anew ◀─ not in time ───┘
+//!   begin ─▶ headers ─▶ ┌─▶ client takes bytes ─▶ permit, part ─▶ sent ─┐ ─▶ trailers
+//!                       └─────────── produced again ◀─ timed out ───────┘
 //!
-//! * A part is asked for only when the client takes bytes: one that does not read takes no turn.
-//! * A part is held until it is sent, or until others want its turn while the client takes less than
-//!   [`TURN_BYTES_MIN`] within [`TURN_QUANTUM`]. What is left of it then is dropped and made again later, so
-//!   that a slow client costs others no more than that.
-//! * A client has to take [`PROGRESS_BYTES_MIN`] within [`PROGRESS_WITHIN`], and [`WANTED_BYTES_MIN`] within
-//!   [`WANTED_WITHIN`] if others want what the answer holds between its parts. Otherwise the stream is reset
-//!   with CANCEL, and what it pinned is released. Time in which it waits for its turn does not count.
-//! * A client that resets its call ends it while it waits.
-//! * When the member stops, what is under way is reset with REFUSED_STREAM, which clients read as
+//! * A part is requested only when the client takes bytes, so a client that does not read uses no permit.
+//! * A part is held until it is sent, or until other calls want its permit while the client takes less than
+//!   [`TURN_BYTES_MIN`] within [`TURN_QUANTUM`]. The rest is then dropped and produced again later, so that
+//!   a slow client delays other calls by no more than the quantum.
+//! * A client has to take [`PROGRESS_BYTES_MIN`] within [`PROGRESS_WITHIN`], and [`WANTED_BYTES_MIN`]
+//!   within [`WANTED_WITHIN`] if other calls want the memory that the response holds between its parts.
+//!   Otherwise the stream is reset with CANCEL, and the pinned memory is released. Time spent waiting for a
+//!   permit does not count.
+//! * A waiting call is dropped when its client resets it.
+//! * When the member stops, responses in progress are reset with REFUSED_STREAM, which clients interpret as
 //!   UNAVAILABLE.
-//! * Once the first byte is out, an error can only break the message off: the stream is reset, and the client
-//!   sees no answer. RESOURCE_EXHAUSTED has a code that clients read as such.
+//! * After the first byte, an error can only abort the message: the stream is reset, and the client gets no
+//!   response. RESOURCE_EXHAUSTED is sent as the code that clients interpret as such.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -31,24 +32,24 @@ use super::methods::{LongAnswer, Part};
 use super::wire::StreamWriter;
 use admission::Pass;
 
-/// A client that others wait for is looked at so often. In this time it takes at least what its windows
-/// allow.
+/// Interval of the speed check while other calls want the client's permit. Within it a client takes at
+/// least its window.
 const TURN_QUANTUM: Duration = Duration::from_millis(100);
-/// The same for a client that was too slow in its last turn, so that a hundred of them delay others by a
-/// second.
+/// The interval for a client that was too slow with its last permit, so that a hundred of them delay other
+/// calls by a second.
 const TURN_QUANTUM_IF_SLOW: Duration = Duration::from_millis(10);
 /// 25 Mbit/s: 32 MiB in ten seconds.
 const TURN_BYTES_MIN: u64 = 320 << 10;
 /// A client that pauses for longer has given up, or holds block files and memory on purpose.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
-/// One window of a client that never set one: a client that reads takes as much at once.
+/// The default window: a client that reads takes at least this much in one read.
 const PROGRESS_BYTES_MIN: u64 = 64 << 10;
-/// Time in which a client has to take [`WANTED_BYTES_MIN`] if others want what its answer holds: 2 Mbit/s.
+/// Time for a client to take [`WANTED_BYTES_MIN`] if other calls want the memory of its response: 2 Mbit/s.
 const WANTED_WITHIN: Duration = Duration::from_secs(10);
 const WANTED_BYTES_MIN: u64 = 5 << 19;
 
-/// Sends headers, the message and trailers, or a status alone if there will be no message. `stopped` returns
-/// when the member stops.
+/// Sends headers, the message and trailers, or only a status if there is no message. `stopped` returns when
+/// the member stops.
 pub(super) async fn send<L: LongAnswer>(
     mut writer: StreamWriter,
     answer: L,
@@ -85,7 +86,7 @@ async fn send_whole<L: LongAnswer>(
         granted?;
         let asked = Instant::now();
         let made = unless_reset(answer.part(progress.sent), writer).await?;
-        progress.forgive(asked.elapsed()); // Others may have had their turns first.
+        progress.forgive(asked.elapsed()); // Other calls may have held the permits first.
         let part = match made {
             Ok(part) => part,
             Err(status) => {
@@ -100,7 +101,6 @@ async fn send_whole<L: LongAnswer>(
     writer.send_trailers(&TRAILERS)
 }
 
-/// How a message that has begun is broken off.
 fn reset_code(status: &Status) -> ErrorCode {
     match status.code() {
         Code::ResourceExhausted => ErrorCode::ENHANCE_YOUR_CALM,
@@ -108,7 +108,7 @@ fn reset_code(status: &Status) -> ErrorCode {
     }
 }
 
-/// What `work` comes to, unless the client gives up first.
+/// Returns the result of `work`, unless the client resets the call first.
 pub(super) async fn unless_reset<T>(
     work: impl Future<Output = T>,
     writer: &mut StreamWriter,
@@ -121,7 +121,7 @@ pub(super) async fn unless_reset<T>(
     .await
 }
 
-/// Sends a part no faster than the client takes it, and as long as it does or its turn is not wanted.
+/// Sends a part at the client's pace, until it is sent, the client is too slow, or the permit is wanted.
 async fn send_part<L: LongAnswer>(
     writer: &mut StreamWriter,
     mut part: Part,
@@ -138,7 +138,7 @@ async fn send_part<L: LongAnswer>(
         let sent = if granted == wanted {
             part.pieces.pop_front().expect("it was looked at")
         } else {
-            // A slice would keep the whole piece in memory until it was written.
+            // A slice would pin the whole piece until it was written.
             let sent = Bytes::copy_from_slice(&piece[..granted]);
             piece.advance(granted);
             sent
@@ -150,12 +150,11 @@ async fn send_part<L: LongAnswer>(
     Ok(())
 }
 
-/// What a client has taken, and how fast.
 struct LongProgress {
     bytes: u64,
     sent: u64,
     within: Duration,
-    /// Where each period began: bytes sent until then, and when.
+    /// Start of each period: the bytes sent before it, and the time.
     any: (u64, Instant),
     wanted: (u64, Instant),
     turn: (u64, Instant),
@@ -169,7 +168,7 @@ impl LongProgress {
         LongProgress { bytes, sent: 0, within, any: begun, wanted: begun, turn: begun, turn_quantum }
     }
 
-    /// Takes a wait that the client is not to blame for out of all periods.
+    /// Excludes a wait that the client did not cause from all periods.
     fn forgive(&mut self, waited: Duration) {
         self.any.1 += waited;
         self.wanted.1 += waited;
@@ -179,8 +178,8 @@ impl LongProgress {
         self.turn = (self.sent, Instant::now());
     }
 
-    /// Waits until the client takes something, and says how much. None if it is too slow: for a turn, if it
-    /// holds one, or for any answer.
+    /// Waits until the client accepts bytes, and returns their number. Returns None if the client is too
+    /// slow: to hold a permit, if it has one, or to get a response at all.
     async fn room<L: LongAnswer>(
         &mut self,
         writer: &mut StreamWriter,
@@ -198,7 +197,7 @@ impl LongProgress {
             };
             let within = match turn {
                 Some(_) => self.turn_quantum,
-                // Thousands may wait without a turn.
+                // No timer: thousands may wait without a permit.
                 None => {
                     let due = (self.wanted.1 + WANTED_WITHIN).min(self.any.1 + self.within);
                     due.saturating_duration_since(Instant::now())
@@ -210,7 +209,7 @@ impl LongProgress {
         }
     }
 
-    /// Whether the client has given up, or holds on purpose what others want.
+    /// Reports whether the client stopped reading, or is too slow while other calls want its memory.
     fn is_too_slow<L: LongAnswer>(&mut self, answer: &L) -> bool {
         let now = Instant::now();
         if self.sent - self.any.0 >= PROGRESS_BYTES_MIN {

@@ -1,5 +1,4 @@
-//! A long answer between the two ends of a pipe: whole, cut off, or at the pace of a client that hardly
-//! reads.
+//! Long responses over a pipe: complete, aborted, or at the pace of a slow client.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +13,7 @@ use crate::http2::account::{Account, Room, counted};
 use crate::http2::wire::testing::first_stream;
 use admission::{Bounds, ClientId, Gate};
 
-/// A client that wants a turn as well.
+/// A second client that competes for permits.
 const OTHER: ClientId = ClientId::alone(2);
 
 fn one_turn() -> Arc<Gate> {
@@ -28,27 +27,27 @@ fn one_turn() -> Arc<Gate> {
     })
 }
 
-/// What byte stands where.
+/// The expected byte at `position`.
 fn byte(position: u64) -> u8 {
     (position % 251) as u8
 }
 
-/// A message of `bytes` in parts of `part_bytes`, and how many turns there are.
+/// A message of `bytes` in parts of `part_bytes`, with the number of permits.
 struct NumberedAnswer {
     bytes: u64,
     part_bytes: u64,
-    /// Where it turns out to be damaged, and how the part fails.
+    /// Position of a corruption, and the resulting error.
     damaged_at: u64,
     damage: Code,
     turns: Arc<Gate>,
     asked: Arc<Mutex<Vec<u64>>>,
     unread: Arc<AtomicU64>,
-    /// Whether others want what it holds.
+    /// Other calls want the memory that the response holds.
     wanted: Arc<AtomicBool>,
     account: Arc<Account>,
     /// Bytes that were counted.
     counted: Arc<AtomicU64>,
-    /// How often room was waited for.
+    /// Number of calls of `room`.
     waits: Arc<AtomicU64>,
 }
 
@@ -107,13 +106,13 @@ impl LongAnswer for NumberedAnswer {
     }
 }
 
-/// A call that `answer` answers, as its client sees it. Headers that were not taken yet are lost with a
-/// reset.
+/// Sends `answer` and returns the response as the client sees it. A reset discards headers that were not
+/// read.
 async fn call(answer: NumberedAnswer) -> Result<http::Response<RecvStream>, h2::Error> {
     call_until(answer, std::future::pending()).await
 }
 
-/// The same of a member that stops.
+/// Like [`call`], on a member that stops.
 async fn call_until(
     answer: NumberedAnswer,
     stopped: impl Future<Output = ()> + Send + 'static,
@@ -127,7 +126,7 @@ async fn call_until(
     response.await
 }
 
-/// A call whose client has to take something within `progress_within`.
+/// Like [`call`], for a client that has to take something within `progress_within`.
 async fn call_with_patience(answer: NumberedAnswer, progress_within: Duration) -> RecvStream {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
     tokio::spawn(async move { send_whole(&mut first_stream(ours).await, answer, progress_within).await });
@@ -144,7 +143,7 @@ async fn who_never_reads_is_reset_and_its_answer_released() {
     let (turns, asked, unread) =
         (Arc::clone(&answer.turns), Arc::clone(&answer.asked), Arc::clone(&answer.unread));
     let mut body = call_with_patience(answer, Duration::from_millis(100)).await;
-    // What is in its window comes; then, without any room for more, the end.
+    // The client's window is delivered first. Then the stream is reset, since no more fits.
     let mut read = 0;
     let broken = loop {
         match body.data().await.expect("no orderly end") {
@@ -177,7 +176,7 @@ async fn an_answer_without_a_turn_is_looked_at_when_it_is_due() {
     assert!(waits.load(Ordering::Relaxed) <= 10, "{waits:?} in a minute");
 }
 
-/// Reads to the end, from byte `position` on.
+/// Reads all data, starting with byte `position`.
 async fn read(body: &mut RecvStream, position: &AtomicU64) -> Result<(), h2::Error> {
     while let Some(data) = body.data().await {
         let data = data?;
@@ -225,7 +224,7 @@ async fn who_does_not_read_holds_no_turn_and_goes_on_where_it_stopped() {
     let answer = NumberedAnswer::new(1_000_000, 1_000_000);
     let (turns, asked) = (Arc::clone(&answer.turns), Arc::clone(&answer.asked));
     let mut body = call(answer).await.unwrap().into_body();
-    // Its turn comes back although it has taken nothing.
+    // The permit is released although the client has taken no data.
     while asked.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
@@ -316,7 +315,7 @@ async fn trickle_while_waiting(waits: ClientId) {
     let turns = Arc::clone(&answer.turns);
     let mut body = call(answer).await.unwrap().into_body();
     tokio::spawn(async move {
-        // Far more than a client that gives up, and far less than one that reads.
+        // Far more than from a stalled client, and far less than from a reading one.
         while let Some(Ok(data)) = body.data().await {
             tokio::time::sleep(Duration::from_millis(250)).await;
             body.flow_control().release_capacity(data.len().min(2048)).unwrap();
@@ -338,7 +337,7 @@ async fn what_is_sent_of_a_large_answer_counts_as_unsent_and_waits_for_room() {
     let answer = NumberedAnswer::new(1_000_000, 100_000);
     let (account, asked) = (Arc::clone(&answer.account), Arc::clone(&answer.asked));
     let bytes_counted = Arc::clone(&answer.counted);
-    // Answers of the same connection that its client does not read.
+    // Unread responses of the same connection.
     let unread = counted(&account, vec![0; 20 << 20].into());
     let (mut body, position) = (call(answer).await.unwrap().into_body(), AtomicU64::new(0));
     let read_early = timeout(Duration::from_secs(30), read(&mut body, &position)).await;

@@ -1,15 +1,15 @@
-//! When a connection is read, and how much at a time: the frames that the state machine has counted are
-//! judged here, so that a flood takes no processor time from other connections.
+//! Read pacing of a connection, based on the frames counted by the state machine, so that a flood takes no
+//! processor time from other connections.
 //!
-//! The state machine bounds the memory of each flood, and pauses a connection whose frames without a request
-//! cost more than its answers earn.
+//! The state machine bounds the memory of each flood, and pauses a connection with frames that cost more
+//! than its responses earn.
 //!
 //! Invariants:
-//! - A turn of the connection's task processes frames of at most [`TURN_TOKENS_MAX`] and one read buffer.
-//! - A connection with requests of streams that wait to be read is read slowly: one buffer in
-//!   [`WAITING_PAUSE`]. It is not stopped: the window that lets answers leave, after which the requests are
-//!   read, may be in what the client sent. It fails when its client is gone.
-//! - A header block that was begun is complete within [`HEADERS_WITHIN`], or the connection fails.
+//! - A poll of the connection's task processes frames of at most [`TURN_TOKENS_MAX`] and one read buffer.
+//! - A connection with unread stream requests is read slowly: one buffer per [`WAITING_PAUSE`]. It is not
+//!   stopped, because the client's data may include the window update that lets responses leave, after
+//!   which the requests are read. It fails when its client disconnects.
+//! - A header block must be complete within [`HEADERS_WITHIN`], or the connection fails.
 //!
 //! Cost per request: no lock, no clock, no allocation.
 
@@ -26,44 +26,45 @@ use ::http2::FrameWork;
 use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// 100 resets, half a millisecond. Then the tasks of other connections have their turn.
+/// 100 resets, half a millisecond. Then the task yields to other connections.
 const TURN_TOKENS_MAX: u32 = 400;
-/// Small DATA frames that are read in one turn, and those of one read. Then the streams
-/// take them, and the tasks of other connections have their turn.
+/// Small DATA frames per poll, and per read. Then the streams consume them, and the task yields to other
+/// connections.
 const TURN_SMALL_MAX: u32 = 64;
-/// A read after one with many small DATA frames: 64 to 128 renewals of a lease. Others are of up to 16 KiB.
+/// Size of a read after one with many small DATA frames: 64 to 128 lease renewals. All other reads are of
+/// up to 16 KiB.
 const LITTLE_BYTES: usize = 2 << 10;
-/// Bytes of requests that wait without slowing their connection down: some 500 requests.
+/// Unread request bytes above which their connection is slowed down: about 500 requests.
 const WAITING_BYTES_MAX: usize = 16 << 10;
-/// A connection whose requests wait is read this often: 300 of them send some 2.4 MB each second.
+/// Interval between reads of a connection with unread requests: 300 of them send about 2.4 MB per second.
 const WAITING_PAUSE: Duration = Duration::from_secs(1);
-/// HEADERS and CONTINUATION of one request come in one packet or a few.
+/// HEADERS and CONTINUATION of one request usually arrive in one packet or a few.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Pings that come too early and are tolerated. etcd's figure.
+/// Tolerated number of early pings. The same as in etcd.
 const PING_STRIKES_MAX: u32 = 2;
-/// Between two pings while no call is open. etcd's figure.
+/// Minimum interval between two pings while no call is open. The same as in etcd.
 const IDLE_PING_SPACING: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// What the reader has seen, for the connection's task.
+/// State shared between the reader and the connection's task.
 #[derive(Debug, Default)]
 pub(super) struct ReaderFlags {
     /// Set by the task: no call is open.
     is_idle: AtomicBool,
-    /// The client pings more often than the flags allow.
+    /// The client pings more often than its limit.
     pings_too_often: AtomicBool,
-    /// Bytes that the socket took. Set by the task that writes.
+    /// Bytes that the socket accepted. Set by the task that writes.
     written: AtomicU64,
-    /// Reads that brought something, modulo 2^32. Set by the task that reads.
+    /// Reads that returned data, modulo 2^32. Set by the task that reads.
     reads: AtomicU32,
-    /// Bytes of requests of streams that wait to be read.
+    /// Bytes of unread stream requests.
     waiting: AtomicUsize,
-    /// Notified when they are few again.
+    /// Woken when they fall below the limit.
     reader: AtomicWaker,
 }
 
 impl ReaderFlags {
-    /// True once, when the client has pinged too often.
+    /// Returns true once after the client has pinged too often.
     pub(super) fn take_pings_too_often(&self) -> bool {
         self.pings_too_often.load(Relaxed) && self.pings_too_often.swap(false, Relaxed)
     }
@@ -76,12 +77,12 @@ impl ReaderFlags {
         self.reads.store(self.reads().wrapping_add(1), Relaxed);
     }
 
-    /// Changes when the client has sent something.
+    /// Returns a counter that changes when the client sends data.
     pub(super) fn reads(&self) -> u32 {
         self.reads.load(Relaxed)
     }
 
-    /// Replaces a part of the bytes that wait.
+    /// Updates the number of unread bytes of a stream.
     pub(super) fn change_waiting(&self, before: usize, after: usize) {
         if after >= before {
             self.waiting.fetch_add(after - before, SeqCst);
@@ -102,22 +103,22 @@ impl ReaderFlags {
     }
 }
 
-/// What the driver of one socket asks before it reads.
+/// Read pacing for the driver of a socket.
 pub(super) struct Meter {
     pings: Pings,
     turn_tokens: u32,
-    /// Small DATA frames in this turn.
+    /// Small DATA frames in this poll.
     turn_small: u32,
-    /// The last read brought many of them.
+    /// The last read returned many of them.
     reads_little: bool,
     /// Runs while a header block is incomplete.
     headers_deadline: Option<Pin<Box<Sleep>>>,
-    /// Runs while requests wait to be read.
+    /// Runs while requests are unread.
     waiting_pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Meter {
-    /// `ping_spacing_min`: etcd's `--grpc-keepalive-min-time`; zero allows any.
+    /// Returns the pacing for etcd's `--grpc-keepalive-min-time`; zero allows any ping.
     pub(super) fn new(ping_spacing_min: Duration) -> Meter {
         Meter {
             pings: Pings::new(ping_spacing_min),
@@ -129,7 +130,7 @@ impl Meter {
         }
     }
 
-    /// Ready when the socket may be read as far as requests that wait are concerned.
+    /// Ready when unread requests do not prevent reading the socket.
     pub(super) fn poll_waiting(
         &mut self,
         seen: &ReaderFlags,
@@ -138,7 +139,7 @@ impl Meter {
     ) -> Poll<io::Result<()>> {
         if seen.has_waiting() {
             seen.reader.register(context.waker());
-            // Otherwise they were read before the waker was there.
+            // Checked again: they may have been read before the waker was registered.
             if seen.has_waiting() {
                 if has_ended() {
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -151,12 +152,11 @@ impl Meter {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes of the next read, at most.
     pub(super) fn read_bytes_max(&self) -> usize {
         if self.reads_little { LITTLE_BYTES } else { usize::MAX }
     }
 
-    /// Counts the frames of a read when they were handled.
+    /// Counts the frames of a read after they were handled.
     pub(super) fn note_read(&mut self, work: FrameWork, seen: &ReaderFlags) {
         let FrameWork { tokens, small_data, pings, settings } = work;
         self.turn_tokens = self.turn_tokens.saturating_add(tokens);
@@ -173,7 +173,7 @@ impl Meter {
         seen.written.store(seen.written() + bytes as u64, Relaxed);
     }
 
-    /// Whether the tasks of other connections have their turn before more is read.
+    /// Reports whether the task should yield to other connections before it reads more.
     pub(super) fn is_turn_over(&self) -> bool {
         self.turn_tokens > TURN_TOKENS_MAX || self.turn_small > TURN_SMALL_MAX
     }
@@ -182,7 +182,7 @@ impl Meter {
         (self.turn_tokens, self.turn_small) = (0, 0);
     }
 
-    /// An error when a header block has been incomplete for too long.
+    /// Returns an error if a header block has been incomplete for too long.
     pub(super) fn check_headers(&mut self, is_in_headers: bool, context: &mut Context<'_>) -> io::Result<()> {
         if !is_in_headers {
             self.headers_deadline = None;
@@ -196,22 +196,21 @@ impl Meter {
     }
 }
 
-/// etcd's rule for pings, which is that of gRPC's Go server: HEADERS or DATA sent since the last ping forgive
-/// it. gRPC's Go client sends a ping for each answer, to estimate the bandwidth.
+/// Ping limit of etcd and gRPC's Go server: HEADERS or DATA sent since the last ping permit it. gRPC's Go
+/// client sends a ping per response, to estimate the bandwidth.
 struct Pings {
     last: Option<Instant>,
     strikes: u32,
     spacing_min: Duration,
-    /// Bytes written since the last ping, without what PING and SETTINGS of the client ask for.
+    /// Bytes written since the last ping, without the acknowledgements of PING and SETTINGS.
     written: u32,
-    /// Bytes of that, which were not written yet. They may wait, and leave together.
+    /// Bytes of acknowledgements not written yet. They may be held, and leave together.
     owed: u32,
 }
 
-/// Bytes of the answers of PING and SETTINGS.
 const PING_BYTES: u32 = 17;
 const SETTINGS_BYTES: u32 = 9;
-/// Two WINDOW_UPDATE frames, or a PING. More than that is an answer: the smallest has 58 bytes.
+/// Two WINDOW_UPDATE frames, or a PING. More than that is a response: the smallest has 58 bytes.
 const NO_ANSWER_BYTES: u32 = 2 * 13;
 
 impl Pings {
@@ -219,7 +218,8 @@ impl Pings {
         Pings { last: None, strikes: 0, spacing_min, written: 0, owed: 0 }
     }
 
-    /// Frames were read that are answered by one of the same kind: PING by as many bytes, SETTINGS by none.
+    /// Records received frames that need an acknowledgement: PING of the same size, SETTINGS without
+    /// payload.
     fn owe(&mut self, pings: u32, settings: u32) {
         let bytes = pings.saturating_mul(PING_BYTES).saturating_add(settings.saturating_mul(SETTINGS_BYTES));
         self.owed = self.owed.saturating_add(bytes);
@@ -232,7 +232,7 @@ impl Pings {
         self.written = self.written.saturating_add(bytes - owed);
     }
 
-    /// Counts a ping. True when there were too many.
+    /// Counts a ping. Returns true when there were too many.
     fn is_too_early(&mut self, seen: &ReaderFlags) -> bool {
         let now = Instant::now();
         let last = self.last.replace(now);
@@ -293,8 +293,8 @@ mod tests {
         let seen = ReaderFlags::default();
         let five_seconds = Duration::from_secs(5);
         let smallest_answer = 58;
-        // SETTINGS that are read before each ping, what is written before it, and whether each ping but the
-        // first is a strike. Answers of pings leave two by two.
+        // SETTINGS read before each ping, bytes written before it, and whether each ping but the first is a
+        // strike. Pongs leave in pairs.
         let cases: [(u32, [usize; 2], bool); 6] = [
             (0, [0, 0], true),
             (0, [17, 17], true),

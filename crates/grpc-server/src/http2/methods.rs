@@ -1,4 +1,4 @@
-//! What the connection knows of methods: how a hot call is found and answered.
+//! The interface between a connection and its methods: lookup and execution of hot calls.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,40 +11,41 @@ use tonic::Status;
 use super::account::Room;
 use admission::Pass;
 
-/// The methods that are answered inside the connection's task.
+/// Methods that are served inside the connection's task.
 pub trait HotMethods: Clone + Send + 'static {
-    /// One call: its method, and what its headers ask for. Stored once per open call.
+    /// One call: its method and the parameters from its headers. Stored once per open call.
     type Call: Send;
-    /// What is answered piece by piece; `Infallible` if nothing is.
+    /// Type of responses that are produced in parts; `Infallible` if there are none.
     type Long: LongAnswer;
 
-    /// The call of a path such as `/etcdserverpb.KV/Put`, if its method is a hot one and its message is not
-    /// compressed. `timeout` is a `grpc-timeout` that is not among the headers.
+    /// Returns the call for a path such as `/etcdserverpb.KV/Put`, if its method is hot and its message is
+    /// not compressed. `timeout` is a `grpc-timeout` that was removed from the headers.
     fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<Self::Call>;
 
-    /// When the call must have ended.
+    /// Returns the deadline of the call.
     fn deadline(call: &Self::Call) -> Option<Instant>;
 
-    /// The user of the call, as who shares, if it has shown one.
+    /// Returns the authenticated user of the call, as a key for quotas.
     fn user(_call: &Self::Call) -> Option<u64> {
         None
     }
 
-    /// The user that the headers of a call that is not hot show, as who shares.
+    /// Returns the authenticated user from the headers of a call that is not hot, as a key for quotas.
     fn user_of(&self, _headers: &HeaderMap) -> Option<u64> {
         None
     }
 
-    /// Answers a call that waits for nothing: `send` takes the answer, with its prefix, and returns whether it
-    /// was sent. Otherwise false: then the call is to be made, and nothing of it was counted.
+    /// Serves a call that does not have to wait: `send` takes the response, prefix included, and returns
+    /// whether it was sent. On false the call has to be made by [`HotMethods::call`], and has not been
+    /// counted.
     ///
-    /// `message` is a slice of the receive buffer, so it must not be kept.
+    /// `message` is a slice of the receive buffer, so it must not be retained.
     fn answer_now(&self, _call: &Self::Call, _message: &Bytes, _send: &mut SendNow<'_>) -> bool {
         false
     }
 
-    /// Answers one encoded message with another, gRPC's five bytes of prefix included. A method that makes
-    /// large answers waits for `room` before it makes one.
+    /// Serves one encoded message and returns the response, gRPC's five-byte prefix included. A method with
+    /// large responses waits for `room` before it builds one.
     fn call(
         &self,
         call: Self::Call,
@@ -53,27 +54,27 @@ pub trait HotMethods: Clone + Send + 'static {
     ) -> impl Future<Output = Result<HotAnswer<Self::Long>, Status>> + Send;
 }
 
-/// Sends an answer if the client and the output buffer take it at once.
+/// Sends a response if the client and the output buffer accept it immediately.
 pub type SendNow<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
-/// What a hot call is answered with.
+/// The response of a hot call.
 #[derive(Debug)]
 pub enum HotAnswer<L> {
     /// The message, with its prefix.
     Whole(Bytes),
-    /// One that is made while it is sent. In a box: every other answer stays as small as it is.
+    /// A response that is produced while it is sent. Boxed to keep the enum small.
     Long(Box<L>),
 }
 
-/// One message that is too large to be held as a whole. No function has a default: a wrapper of another one
-/// would have it by mistake.
+/// A response message that is too large to be held in memory. The methods have no defaults, because a
+/// wrapper type could inherit them by mistake.
 pub trait LongAnswer: Send + Sync + 'static {
-    /// Does what comes before the first byte, and says how many there will be, prefix included. Called once,
-    /// first.
+    /// Prepares the first byte and returns the length of the message, prefix included. Called once, before
+    /// the other methods.
     fn begin(&mut self) -> impl Future<Output = Result<u64, Status>> + Send;
 
-    /// Makes bytes from `position` on, at least one. The same position gives the same bytes again: what a
-    /// client did not take in time is dropped, and asked for once more.
+    /// Returns at least one byte starting at `position`. Must be repeatable: bytes that a client did not
+    /// take in time are dropped, and requested again.
     fn part(&mut self, position: u64) -> impl Future<Output = Result<Part, Status>> + Send;
 
     /// Returns when the connection may hold more bytes that are not written yet.
@@ -82,28 +83,28 @@ pub trait LongAnswer: Send + Sync + 'static {
     /// Counts bytes of a part until they were written.
     fn counted(&self, sent: Bytes) -> Bytes;
 
-    /// Whether others wait for what is held between two parts.
+    /// Reports whether other calls wait for the memory held between two parts.
     fn is_wanted(&self) -> bool;
 
-    /// The client did not read, so the message ends here.
+    /// Records that the message was aborted because the client did not read.
     fn unread(&mut self);
 }
 
-/// Some bytes of a message, and the right to hold them: where memory is short, others wait for it.
+/// Some bytes of a message, and the permit to hold them: where memory is short, other calls wait for it.
 #[derive(Debug)]
 pub struct Part {
-    /// In pieces, each of which is free once it was sent.
+    /// The bytes in pieces, each of which is freed once it was sent.
     pub pieces: VecDeque<Bytes>,
     pub turn: Option<Pass>,
 }
 
 impl Part {
-    /// Bytes of it.
+    /// Returns the number of bytes left.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
     }
 
-    /// Whether it has none.
+    /// Reports whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

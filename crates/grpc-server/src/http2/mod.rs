@@ -7,40 +7,39 @@
 //!                      └─ anything else ───▶ relay to the gRPC services, a separate task per call
 //! ```
 //!
-//! * A hot call never leaves the connection's task: its future is polled here, with the socket, so that the
-//!   answers of one burst leave in one write. When one is ready and more are under way, the task steps back
-//!   once, to the end of the runtime's queue: what completes meanwhile shares the write (half as many writes
-//!   and an eighth less server time for linearizable ranges of 1000 clients).
-//! * A call that waits for nothing is answered while its request is looked at: no future, no allocation.
-//! * An answer that is large is made as it is sent ([`LongAnswer`]), so that none of it waits in memory for
+//! * A hot call stays in the connection's task: its future is polled there, with the socket, so that the
+//!   responses of a burst leave in one write. When a response is ready and more calls are in flight, the
+//!   task yields once to the runtime's queue, so that calls completing in the meantime share the write
+//!   (half as many writes and an eighth less server time for linearizable ranges of 1000 clients).
+//! * A call that does not wait is served while its request is parsed, without a future or an allocation.
+//! * A large response is produced as it is sent ([`LongAnswer`]), so that it does not wait in memory for
 //!   its client.
-//! * A hot call is refused before its body is read further than the limit allows.
+//! * A hot call is rejected before more of its body is read than the limit allows.
 //! * A connection has at most [`ConnectionLimits::streams_max`] streams. Each holds at most one request of
-//!   [`ConnectionLimits::message_bytes_max`]; what their messages and answers hold together is bounded in
-//!   `account`.
-//! * Floods of frames that ask for no answer are slowed down by `http2` and `meter`.
-//! * A call whose client reset it ends at once: it is dropped while it waits.
-//! * When the connection breaks, its hot calls are dropped with it. A proposal that was already made stays
-//!   made: the client sees a broken call, as with any other server.
+//!   [`ConnectionLimits::message_bytes_max`]; `account` bounds the total of requests and responses.
+//! * Floods of frames without a response are slowed down by `http2` and `meter`.
+//! * A waiting call is dropped as soon as its client resets it.
+//! * When the connection breaks, its hot calls are dropped. Proposals already made are still applied: the
+//!   client sees a broken call, as with any other server.
 //!
-//! Knows nothing of what a method means; [`HotMethods`] does.
+//! The semantics of methods are left to [`HotMethods`].
 
-mod meter; // when a connection is read
+mod meter; // read pacing
 
 mod wire; // the state machine of a connection, its socket, and handles for streams
 
-mod account; // bytes that clients make this process hold
-mod shared; // limits, and what calls share
+mod account; // memory held on behalf of clients
+mod shared; // limits, and state shared by calls
 
 mod grpc; // frame, headers and trailers
-mod methods; // how a hot call is found and answered
+mod methods; // lookup and interface of hot calls
 
-mod long; // one message out, made as it is sent
+mod long; // one message out, produced as it is sent
 mod unary; // one message in, one message out
 
 mod streaming; // messages in, messages out
 
-mod relay; // the calls that other services answer
+mod relay; // calls served by other services
 
 mod connection; // the task of a connection
 

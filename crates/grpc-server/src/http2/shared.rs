@@ -1,4 +1,4 @@
-//! The limits of a connection, and what its calls share.
+//! The limits of a connection, and the state shared by its calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,24 @@ use tonic::Status;
 
 use super::account::{Account, Body, CallerTotals, Room};
 
-/// What one connection may cost.
+/// Resource limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Bytes of one request message; etcd's `--max-request-bytes` and its overhead of 512 KiB.
+    /// Size of one request message; etcd's `--max-request-bytes` and its overhead of 512 KiB.
     pub message_bytes_max: usize,
     /// Streams open at one time; etcd's `--max-concurrent-streams`.
     pub streams_max: u32,
-    /// Time without any frame after which the client is asked whether it is still there; zero asks never.
+    /// Idle time after which the client is pinged; zero disables pings.
     pub keepalive_interval: Duration,
-    /// Time it has to answer, or to send anything else, before the connection is closed.
+    /// Time for the client to acknowledge a ping, or to send anything else, before the connection is
+    /// closed.
     pub keepalive_timeout: Duration,
-    /// Pings of a client that come faster than this are too many; zero allows any.
+    /// Minimum interval between pings of a client; zero allows any.
     pub ping_spacing_min: Duration,
 }
 
 impl ConnectionLimits {
-    /// Permissive limits, for tests and examples: a hundred streams; no client is asked whether it is there, and each may ping as it likes.
+    /// Permissive limits, for tests and examples: a hundred streams, no keep-alive, and no limit on pings.
     pub fn for_tests(message_bytes_max: usize) -> ConnectionLimits {
         ConnectionLimits {
             message_bytes_max,
@@ -37,15 +38,16 @@ impl ConnectionLimits {
     }
 }
 
-/// Once the member stops: time for a client to stop opening streams, to send the rest of requests that have
-/// begun, and to read its last answers. What is not complete then would hold the member up without end.
+/// Time after the member stops for a client to stop opening streams, to send the rest of incomplete
+/// requests, and to read its last responses. Without it, incomplete requests would delay the stop
+/// indefinitely.
 pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// After that, time for the bytes of answers that were given and not taken. Both together are shorter than
-/// the time that a stopping member waits for its connections.
+/// Time after that for response bytes in the output. Both together are shorter than the time that a
+/// stopping member waits for its connections.
 pub(super) const LAST_BYTES_WITHIN: Duration = Duration::from_secs(4);
 
-/// What the calls of one connection share.
+/// State shared by the calls of one connection.
 pub struct ConnectionShared {
     pub(super) limits: ConnectionLimits,
     pub(super) account: Arc<Account>,
@@ -61,14 +63,14 @@ impl ConnectionShared {
         ConnectionShared { limits, account: Arc::new(Account::new(totals)), stop }
     }
 
-    /// Counts the message of a request that did not come by HTTP/2 until it is dropped, or refuses it. `user`
-    /// is the caller of a request with a valid token.
+    /// Counts the message of a request from another protocol than HTTP/2 until it is dropped, or rejects
+    /// it. `user` is the caller of a request with a valid token.
     pub fn count_message(&self, bytes: usize, user: Option<u64>) -> Result<Body, Status> {
         let mut body = Body::new(&self.account);
         body.add(bytes, user).map(|()| body)
     }
 
-    /// Room for answers.
+    /// Returns the memory accounting of responses.
     pub fn room(&self) -> Room<'_> {
         Room(&self.account)
     }
@@ -80,8 +82,8 @@ impl ConnectionShared {
     }
 }
 
-/// Returns when the rest of a request is not waited for any longer, since the member stops.
+/// Returns when a stopping member no longer waits for the rest of requests.
 pub(super) async fn stopped_for_requests(mut stop: watch::Receiver<bool>) {
-    drop(stop.wait_for(|stop| *stop).await); // Or the sender is gone.
+    drop(stop.wait_for(|stop| *stop).await); // An error means that the sender was dropped.
     sleep(LAST_ANSWER_WITHIN).await;
 }

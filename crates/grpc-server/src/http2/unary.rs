@@ -1,8 +1,8 @@
-//! One hot call: read one message, answer it with one message.
+//! One hot call: one request message, one response message.
 //!
-//! Cost per call that waits: no task; the message is copied out of the receive buffer if it came in one small
-//! DATA frame, a slice of the buffer in a larger one, and gathered into one buffer otherwise. One that waits
-//! for nothing: no future and no copy of its message.
+//! A waiting call needs no task. Its message is copied out of the receive buffer if it arrived in one small
+//! DATA frame, is a slice of the buffer if the frame was larger, and is gathered into one buffer otherwise.
+//! A call that does not wait needs no future and no copy of its message.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -23,10 +23,11 @@ use super::methods::{HotAnswer, HotMethods};
 use super::shared::{ConnectionShared, stopped_for_requests};
 use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire};
 
-/// Time for a request to arrive as a whole: 2 MiB at 35 KB/s.
+/// Time for a complete request to arrive: 2 MiB at 35 KB/s.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Answers a call whose message has come as a whole, if that waits for nothing. Whether it was answered.
+/// Serves a call with a complete message, if it does not have to wait. Returns whether the response was
+/// sent.
 pub(super) fn answer_now<H: HotMethods>(
     hot: &H,
     call: &H::Call,
@@ -44,7 +45,7 @@ pub(super) fn answer_now<H: HotMethods>(
         })
 }
 
-/// Answers one call. A failure to send means that the client is gone; there is no one to report it to.
+/// Serves one call. A send error means that the client disconnected, so it is not reported.
 pub(super) async fn answer<H: HotMethods>(
     hot: H,
     call: H::Call,
@@ -61,18 +62,18 @@ pub(super) async fn answer<H: HotMethods>(
     let mut answering = pin!(async {
         let (outcome, counted_body) = match read {
             Ok((message, counted)) => {
-                // In a box: a call whose message never comes holds no room for what would answer it.
+                // Boxed: a call that still waits for its message allocates no memory for the handler.
                 let mut call = Box::pin(hot.call(call, message, Room(&shared.account)));
                 (unless_reset(call.as_mut(), &writer).await?, counted)
             }
             Err(ReadError::Refused(status)) => (Err(status), None),
             Err(ReadError::Gone) => return None,
         };
-        // A long answer keeps its request until it is begun.
+        // A long response retains its request until it starts.
         let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(HotAnswer::Long(_))));
         let sent = match outcome {
             Ok(HotAnswer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
-            // In a box: the future of every other call stays as small as it is.
+            // Boxed to keep the future of every other call small.
             Ok(HotAnswer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
             Err(status) => send_status(&mut writer, status),
         };
@@ -89,8 +90,8 @@ pub(super) async fn answer<H: HotMethods>(
     }
 }
 
-/// Ready when data follows the one message of a call, which is then dropped, and its stream with it: what
-/// follows would be kept for as long as the call waits.
+/// Ready when data follows the single message of a call. The data and its stream are then dropped, because
+/// they would otherwise be held while the call waits.
 fn poll_excess(rest: &mut Option<BodyReader>, context: &mut Context<'_>) -> Poll<()> {
     while let Some(body) = rest {
         match ready!(body.poll_data(context)) {
@@ -102,7 +103,8 @@ fn poll_excess(rest: &mut Option<BodyReader>, context: &mut Context<'_>) -> Poll
     Poll::Pending
 }
 
-/// Whether the client has ended its stream. The end may have come in a separate frame, after the message.
+/// Reports whether the client has closed its side. END_STREAM may arrive in a separate frame, after the
+/// message.
 fn has_ended(body: &mut BodyReader) -> bool {
     while !body.is_end() {
         match body.data().now_or_never() {
@@ -115,11 +117,11 @@ fn has_ended(body: &mut BodyReader) -> bool {
     true
 }
 
-/// Keeps an answered stream open until its client has ended it. A client may take the reset of a stream that
-/// it has not ended for a failure.
+/// Keeps the stream open after the response until its client has closed it. A client may treat a reset
+/// before that as a failure.
 async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
     let ended = async {
-        // Data that follows the one message is no end: such a stream is reset.
+        // Data after the single message is an error, and resets the stream.
         while rest.data().await.is_some_and(|part| part.is_ok_and(|part| part.is_empty())) {}
     };
     tokio::select! {
@@ -129,14 +131,14 @@ async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
     }
 }
 
-/// What the call comes to, or nothing if its client reset it. The connection has it polled when there was a
-/// reset ([`super::connection`]); until then this costs nothing.
+/// Returns the result of the call, or None if its client reset it. The connection polls the call after a
+/// reset ([`super::connection`]); other than that this costs no time.
 ///
-/// The call is polled even if its client takes no answers: it may hold a place at a gate, which others wait
+/// The call is polled even if its client reads no responses: it may hold a permit that other calls wait
 /// for.
 async fn unless_reset<F: Future>(mut call: Pin<&mut F>, writer: &StreamWriter) -> Option<F::Output> {
     poll_fn(|context| {
-        // Before the call goes on: while this process stood still, deadlines of the client may have passed.
+        // Checked before polling: after a stall of this process the client's deadlines may have expired.
         if writer.was_reset() {
             return Poll::Ready(None);
         }
@@ -146,13 +148,12 @@ async fn unless_reset<F: Future>(mut call: Pin<&mut F>, writer: &StreamWriter) -
 }
 
 enum ReadError {
-    /// The client receives this status.
     Refused(Status),
     /// The client reset the stream or the connection broke.
     Gone,
 }
 
-/// Reads the one message of a unary request, without its prefix, in its time.
+/// Reads the single message of a unary request, without its prefix, with a deadline.
 async fn read_in_time(
     body: &mut BodyReader,
     shared: &ConnectionShared,
@@ -160,7 +161,7 @@ async fn read_in_time(
     user: Option<u64>,
 ) -> Result<UnaryMessage, ReadError> {
     let mut reading = pin!(read_message(body, shared, user));
-    // A small request has arrived by now, and needs no timer.
+    // A small request has usually arrived already, and needs no timer.
     let first = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
     match first {
         Poll::Ready(message) => message,
@@ -168,8 +169,8 @@ async fn read_in_time(
     }
 }
 
-/// Goes on reading until the call's deadline, or for [`BODY_WITHIN`], or until a stopping member waits no
-/// longer; without a user, until its caller is over its share.
+/// Continues reading until the call's deadline, for [`BODY_WITHIN`] at most, or until a stopping member
+/// cancels it; for calls without a user, also until the client exceeds its quota.
 async fn read_before(
     deadline: Option<Instant>,
     reading: impl Future<Output = Result<UnaryMessage, ReadError>>,
@@ -196,12 +197,13 @@ async fn read_before(
     })
 }
 
-/// A message, and its count against the bounds of `account`. One that came in one frame is not counted.
+/// A message, and its count against the limits of `account`. A message that arrived in one frame is not
+/// counted.
 type UnaryMessage = (Bytes, Option<Body>);
 
-/// Reads the message and gives the window back as it arrives. What has arrived counts against the bounds of
-/// `account`, which flow control cannot replace: if the window were given back only for complete messages, a
-/// dozen large ones that arrive by turns would use it up, and none could be completed.
+/// Reads the message and returns the window as it arrives. Received bytes count against the limits of
+/// `account`, which flow control cannot replace: if the window were returned only for complete messages, a
+/// dozen large ones that arrive interleaved would use it up, and none could complete.
 async fn read_message(
     body: &mut BodyReader,
     shared: &ConnectionShared,
@@ -226,7 +228,7 @@ async fn read_message(
         gathered.extend_from_slice(&part);
         if wanted.is_none() && gathered.len() >= PREFIX_BYTES {
             let length = message_length(&gathered, bytes_max)?;
-            // Untouched memory costs an address only; what has arrived is what is counted.
+            // Untouched capacity costs only address space; the received bytes are counted.
             gathered.reserve((PREFIX_BYTES + length).saturating_sub(gathered.len()));
             wanted = Some(PREFIX_BYTES + length);
         }
@@ -244,7 +246,7 @@ async fn read_message(
     Err(ReadError::Refused(grpc_errors::unary_cut_short(wanted.is_some())))
 }
 
-/// The length that the prefix announces, refused before a single byte of it is stored when it is too large.
+/// Returns the length from the prefix. A message that is too large is rejected before any of it is stored.
 fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError> {
     let prefix = Prefix::of(prefixed).expect("the caller has read the prefix");
     let length = grpc::accepted_length(prefix, bytes_max).map_err(ReadError::Refused);
@@ -254,7 +256,6 @@ fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError>
     }
 }
 
-/// Sends headers, the prefixed message and trailers.
 async fn send_message(
     writer: &mut StreamWriter,
     message: Bytes,

@@ -1,6 +1,6 @@
-//! By hand: one thread, epoll, frame headers only, constant answers, one write for each read.
+//! By hand: one thread, epoll, frame headers only, constant responses, one write per read.
 //!
-//! No HPACK, no flow control, no limits: what it costs is the kernel and a loop over frames.
+//! No HPACK, no flow control, no limits: it measures the kernel and a loop over frames.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -40,7 +40,7 @@ pub fn serve(address: &str) -> io::Result<()> {
                 socket.set_nodelay(true)?;
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 poll.registry().register(&mut socket, Token(next), interest)?;
-                // SETTINGS, and a window that lasts.
+                // SETTINGS, and a window large enough for the whole run.
                 let mut output = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
                 output.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]);
                 connections.insert(Token(next), Connection { socket, input: vec![], output, greeted: false });
@@ -50,7 +50,7 @@ pub fn serve(address: &str) -> io::Result<()> {
     }
 }
 
-/// Reads what is there, answers it, writes once.
+/// Reads the available bytes, responds, writes once.
 fn turn(connection: &mut Connection, buffer: &mut [u8]) -> io::Result<()> {
     loop {
         let read = match connection.socket.read(buffer) {

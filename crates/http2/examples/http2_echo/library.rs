@@ -1,4 +1,4 @@
-//! On the crate `h2`: all calls of a connection in its task, bodies dropped as they come.
+//! With the crate `h2`: all calls of a connection in its task, bodies dropped as they arrive.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -9,11 +9,11 @@ use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Response};
 use tokio::net::TcpStream;
 
-/// Requests whose bodies have not ended.
+/// Requests with incomplete bodies.
 type Calls = Vec<(RecvStream, SendResponse<Bytes>)>;
 
 pub async fn serve(socket: TcpStream) {
-    // An error ends the connection, which is all there is to do.
+    // An error closes the connection, which is sufficient here.
     let _ = run(socket).await;
 }
 
@@ -22,8 +22,7 @@ async fn run(socket: TcpStream) -> Result<(), h2::Error> {
     let mut calls = Calls::new();
     poll_fn(|context| {
         loop {
-            // Everything that has come is accepted before anything is answered: each poll writes what is
-            // queued.
+            // Accept all available requests before responding: each poll writes the queued output.
             while let Poll::Ready(accepted) = connection.poll_accept(context) {
                 let Some(call) = accepted else { return Poll::Ready(Ok(())) };
                 let (request, respond) = call?;
@@ -44,7 +43,7 @@ async fn run(socket: TcpStream) -> Result<(), h2::Error> {
                     Poll::Pending => at += 1,
                 }
             }
-            // Answers leave when the connection is polled again.
+            // Responses leave when the connection is polled again.
             if !answered {
                 return Poll::Pending;
             }

@@ -1,4 +1,4 @@
-//! On this crate: every request is answered when it has ended.
+//! With this crate: every request gets its response when it is complete.
 
 use std::future::pending;
 
@@ -13,7 +13,7 @@ struct Fixed {
 
 impl Fixed {
     fn answer(&self, connection: &mut Connection, stream: StreamId) {
-        // A stream that was reset meanwhile needs no answer.
+        // A stream that was reset needs no response.
         if let Ok(SendResult::Part) = connection.answer(stream, &self.head, &crate::MESSAGE, &self.trailers) {
             let sent = connection.send_data(stream, &mut crate::MESSAGE.to_vec().into(), EndOfBody::More);
             assert!(sent != Ok(SendResult::Part), "the limits on unsent bytes are larger");
@@ -44,6 +44,6 @@ pub async fn serve(socket: TcpStream) {
         head: HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]),
         trailers: HeaderBlock::new([("grpc-status", "0")]),
     };
-    // An error of the socket ends its connection, which is all there is to do.
+    // A socket error closes its connection, which is sufficient here.
     let _ = drive(socket, handler, Limits::default(), Deadlines::default(), pending()).await;
 }

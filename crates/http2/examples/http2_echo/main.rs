@@ -1,22 +1,23 @@
-//! What HTTP/2 itself costs: servers that answer each call with the same 20 bytes of gRPC, on one thread.
+//! The cost of HTTP/2 itself: servers that respond to each call with the same 20 bytes of gRPC, on one
+//! thread.
 //!
 //! `cargo run --release -p http2 --example http2_echo -- MODE 127.0.0.1:2379`, where MODE is
 //! - `http2`: this crate and its driver. It passes h2spec.
 //! - `h2`: the crate `h2`, all calls of a connection in one task.
-//! - `floor`: frames taken apart by hand, no checks. No server, but no server can cost less.
+//! - `floor`: frames parsed by hand, without checks. Not a usable server, but a lower bound of the cost.
 //!
-//! The answer is a RangeResponse, so `benchmark range foo --consistency=s` of etcd can drive all of them.
+//! The response is a RangeResponse, so `benchmark range foo --consistency=s` of etcd can drive all of them.
 
 mod floor; // by hand
 #[path = "../../tests/common/harness.rs"]
 mod harness;
-mod library; // on h2
-mod machine; // on this crate
+mod library; // with h2
+mod machine; // with this crate
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The gRPC frame of the answer: flag, length, 20 bytes of a RangeResponse with a header and a count.
+/// The gRPC frame of the response: flag, length, 20 bytes of a RangeResponse with a header and a count.
 const MESSAGE: [u8; 25] = [
     0, 0, 0, 0, 20, 0x0a, 16, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0x10, 2, 0x18, 3,
     0x20, 4, 0x20, 1,

@@ -1,9 +1,9 @@
-//! Decoded heads by the bytes of their header blocks.
+//! Cache of decoded heads, keyed by the bytes of their header blocks.
 //!
 //! A client repeats the few blocks of the methods it calls, and in its steady state they only refer to
-//! tables. Such a block has one meaning as long as the dynamic table does not change. The cache holds blocks
-//! of one version of the table, and is emptied when the version changes. It also holds shapes of blocks,
-//! which are the same in all versions.
+//! tables. Such a block has one meaning until the dynamic table changes, so the cache holds blocks for a
+//! single version of the table and is emptied when the version changes. It also holds block shapes, which
+//! are valid for all versions.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::limits::Limits;
 pub(super) struct BlockCache {
     version: u64,
     entries: Vec<CachedBlock>,
-    /// Where the last hit was, so that a client with one method costs one comparison.
+    /// Index of the last hit, so that a client with one method costs one comparison.
     last: usize,
     /// The next entry to replace.
     next: usize,
-    /// The same for shapes.
+    /// Cached heads by shape.
     shaped: Vec<ShapedHead>,
     last_shaped: usize,
     next_shaped: usize,
     blocks_max: usize,
     block_bytes_max: usize,
     list_bytes_max: usize,
-    /// Of a head that is handed over at all.
+    /// Largest head for the owner, in header list bytes.
     head_bytes_max: usize,
 }
 
@@ -69,7 +69,7 @@ impl BlockCache {
         self.entries.get(self.last).map(|entry| &entry.head)
     }
 
-    /// `block` left the table at `version`, and has `list_bytes` of fields.
+    /// Caches `head` for `block`, which left the table at `version` and has `list_bytes` of fields.
     pub(super) fn insert(&mut self, version: u64, block: &[u8], list_bytes: usize, head: &Arc<Head>) {
         if self.version != version {
             self.clear_blocks();
@@ -94,7 +94,7 @@ impl BlockCache {
         self.shaped.get(self.last_shaped).map(|entry| &entry.head)
     }
 
-    /// `head` has this shape, and `list_bytes` of fields, the one that varies included.
+    /// Caches `head` for its shape. `list_bytes` includes the varying field.
     pub(super) fn insert_shaped(&mut self, shape: &Shape, list_bytes: usize, head: &Arc<Head>) {
         let list_bytes_max = self.list_bytes_max.min(self.head_bytes_max);
         if self.blocks_max == 0 || list_bytes + VALUE_BYTES_MAX > list_bytes_max {

@@ -8,7 +8,7 @@ use crate::flow::Overflow;
 use crate::frame::{self, FrameHeader, flags, strip_priority, word};
 use crate::stream::CloseReason;
 
-/// The ping that follows the first GOAWAY; its answer proves that the client has read that.
+/// The ping that follows the first GOAWAY; its acknowledgement proves that the client has read the GOAWAY.
 const DRAIN_PING: [u8; 8] = *b"draining";
 
 impl Connection {
@@ -61,7 +61,7 @@ impl Connection {
         }
         let payload: [u8; 8] = payload.try_into().map_err(|_| frame_size("PING has no eight bytes"))?;
         if !header.has(flags::ACK) {
-            // One waits at most.
+            // At most one pong is held.
             self.send_pong();
             self.held_pong = Some(payload);
             if !self.holds_pongs {
@@ -91,7 +91,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ignored, except for its form. RFC 7540, 5.3.1: a stream cannot depend on itself.
+    /// Validates a PRIORITY frame and ignores its content. RFC 7540, 5.3.1: a stream cannot depend on
+    /// itself.
     pub(super) fn on_priority(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), Violation> {
         let id = header.stream;
         if id == 0 {
@@ -118,33 +119,33 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the answer of a PING waits until the owner sends it or the next PING comes, so that it can
-    /// leave with other output. Otherwise, and at first, it is output at once. Section 6.7 wants it to go
-    /// first.
+    /// Sets whether a pong is held until the owner sends it or the next PING arrives, so that it can leave
+    /// with other output. The default is to output it immediately; section 6.7 gives pongs priority.
     pub fn hold_pongs(&mut self, hold: bool) {
         self.holds_pongs = hold;
     }
 
-    /// Whether the answer of a PING waits for [`Connection::send_pong`].
+    /// Reports whether a pong is held for [`Connection::send_pong`].
     pub fn has_held_pong(&self) -> bool {
         self.held_pong.is_some()
     }
 
-    /// Outputs the answer that waits, if there is one.
+    /// Outputs the held pong, if any.
     pub fn send_pong(&mut self) {
         if let Some(payload) = self.held_pong.take() {
             frame::ping(&mut self.output.bytes, payload, true);
         }
     }
 
-    /// Sends a ping; [`Event::Pong`] answers it.
+    /// Sends a ping. [`Event::Pong`] reports its acknowledgement.
     pub fn ping(&mut self, payload: [u8; 8]) {
         if !matches!(self.phase, ConnectionPhase::Failed(..)) {
             frame::ping(&mut self.output.bytes, payload, false);
         }
     }
 
-    /// Asks the client to open no more streams. Those that are under way are served; later ones are ignored.
+    /// Starts a graceful shutdown: the client should open no more streams. Streams in progress are served;
+    /// later ones are ignored.
     pub fn shut_down(&mut self) {
         if self.drain == DrainPhase::No && !matches!(self.phase, ConnectionPhase::Failed(..)) {
             self.drain = DrainPhase::Announced;
@@ -154,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Ends the first part of a shutdown without the client's answer, as when that took too long.
+    /// Proceeds to the final GOAWAY without the client's acknowledgement, for example after a timeout.
     pub fn end_drain(&mut self) {
         if self.drain == DrainPhase::Announced && !matches!(self.phase, ConnectionPhase::Failed(..)) {
             self.drain = DrainPhase::Final { last: self.last_stream };
@@ -167,7 +168,7 @@ impl Connection {
         matches!(self.drain, DrainPhase::Final { .. }) && self.streams.len() == 0 && self.output.len() == 0
     }
 
-    /// Ends the connection with an error of the owner, such as a deadline that passed.
+    /// Closes the connection with an error chosen by the owner, such as a missed deadline.
     pub fn close(&mut self, code: ErrorCode, reason: &'static str) {
         if !matches!(self.phase, ConnectionPhase::Failed(..)) {
             self.fail(code, reason);

@@ -30,7 +30,7 @@ impl Connection {
                 .map_err(|Padding| protocol("the padding of DATA is as long as its payload"))?;
             data = data.start + 1..data.start + 1 + stripped.len();
         }
-        // Padding counts (section 6.1). A frame has at most 24 bits.
+        // Padding counts (section 6.1). A frame length has at most 24 bits.
         if !self.receive.receive(whole as u32) {
             return Err(Violation::Connection(
                 ErrorCode::FLOW_CONTROL_ERROR,
@@ -52,8 +52,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Accounts for DATA on its stream. An error says that nothing is handed over: with a code that the
-    /// stream is reset, without that the frame is ignored.
+    /// Accounts for DATA on its stream. On error the bytes are not delivered: `Some` is the code to reset
+    /// the stream with, `None` means that the frame is ignored.
     fn accept_data(
         &mut self,
         id: u32,
@@ -85,14 +85,15 @@ impl Connection {
         Ok(())
     }
 
-    /// The request has ended. Its stream may have outlasted its answer.
+    /// Closes the stream of a complete request if its response has been written already.
     pub(super) fn finish_answered(&mut self, id: u32) {
         if self.streams.get(id).is_some_and(|stream| stream.answered) {
             self.finish(id);
         }
     }
 
-    /// With its request, if that is the last event: a small call is one event.
+    /// Delivers body bytes. They join the request's event if that is the last one, so a small call is one
+    /// event.
     fn hand_over(&mut self, id: StreamId, data: Bytes, ends: bool) {
         if let Some(Event::Request { stream, body, end, .. }) = self.events.back_mut()
             && *stream == id

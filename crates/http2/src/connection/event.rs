@@ -1,4 +1,4 @@
-//! What the owner gets.
+//! Events for the owner of a connection.
 
 use std::sync::Arc;
 
@@ -25,18 +25,18 @@ impl StreamId {
 /// [`crate::Connection::release`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request has begun. `body` holds the first DATA frame if it came in the same round; `end` says that
-    /// nothing follows. `varying` is the value of [`crate::Limits::varying_field`], if the head lacks it.
+    /// A new request. `body` holds the first DATA frame if it arrived in the same round; `end` marks a
+    /// complete request. `varying` is the value of [`crate::Limits::varying_field`], if the head lacks it.
     Request { stream: StreamId, head: Arc<Head>, varying: Option<Varying>, body: Bytes, end: bool },
     /// More of a body, one frame at a time.
     Data { stream: StreamId, bytes: Bytes, end: bool },
-    /// The request has ended with these fields.
+    /// The trailers that complete a request.
     Trailers { stream: StreamId, fields: Vec<Field> },
-    /// The stream is gone; what the owner sends to it fails.
+    /// The stream was closed; sending to it fails.
     Reset { stream: StreamId, code: ErrorCode, origin: ResetOrigin },
-    /// There is room again after [`crate::SendResult::Part`].
+    /// Capacity is available again after [`crate::SendResult::Part`].
     Writable { stream: StreamId },
-    /// The answer to a ping of the owner.
+    /// The acknowledgement of a ping sent by the owner.
     Pong { payload: [u8; 8] },
     /// The client opens no more streams.
     GoAway { code: ErrorCode },
@@ -57,7 +57,7 @@ pub enum ResetOrigin {
 pub enum ProcessResult {
     /// All frames were handled.
     NeedBytes,
-    /// The work of one round is done. Call again, after other connections.
+    /// The work limit of the round is reached. Call again after serving other connections.
     More,
     /// The output buffer is full: write it first.
     OutputFull,

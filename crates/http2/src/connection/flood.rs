@@ -1,50 +1,49 @@
-//! What frames that carry no request cost, and the budget that slows floods of them down.
+//! The cost of frames that carry no request, and the token budget that slows down floods of them.
 //!
-//! Such frames cost tokens; written bytes and time earn them, so that the budget of a connection grows with
-//! the work done for it. A connection without tokens reads no further until it has some again. It is not
-//! closed: a client whose calls expired while the process stood still sends thousands of resets at once, and
-//! keeps its connection.
+//! Such frames cost tokens; written bytes and time earn them, so the budget of a connection grows with the
+//! work done for it. A connection without tokens pauses reading until it has some. It is not closed: a
+//! client with calls that expired while the process was stalled sends thousands of resets in a burst, and
+//! should keep its connection.
 //!
-//! HEADERS and DATA are free, unless DATA is tiny and not the last of its stream, or the stream is closed. An
-//! answer earns more than such a frame costs: requests that are answered are not slowed down.
+//! HEADERS and DATA are free, unless DATA is tiny and not the last of its stream, or the stream is closed.
+//! A response earns more than such a frame costs, so requests that get responses are not slowed down.
 
 use crate::frame::{FrameHeader, FrameKind, flags};
 use crate::limits::{Limits, Tick};
 
-/// RST_STREAM and PING. A reset costs most: its call was set up for nothing. A pong is written for each PING.
+/// RST_STREAM and PING. A reset costs most, since its call was set up in vain. Each PING needs a pong.
 const DEAR_TOKENS: u32 = 4;
-/// SETTINGS: every stream is looked at when the window changes.
+/// SETTINGS: a new window size is applied to every stream.
 const SETTINGS_TOKENS: u32 = 32;
 /// WINDOW_UPDATE, PRIORITY, CONTINUATION, tiny DATA, frames of closed streams, and frames that HTTP/2 does
 /// not know.
 pub(super) const CHEAP_TOKENS: u32 = 1;
 /// Payload of a DATA frame that is worth its handling. Smaller ones are whole requests, or a flood.
 const TINY_DATA_BYTES: usize = 64;
-/// Payload of a DATA frame whose handling costs more than its bytes.
+/// Payload of a DATA frame below which handling costs more than the bytes.
 const SMALL_DATA_BYTES: usize = 256;
-/// The smallest answer is some 60 bytes on the wire. It pays for a reset, or for four window updates.
+/// The smallest response is about 60 bytes on the wire. It pays for a reset, or for four window updates.
 const WRITTEN_BYTES_PER_TOKEN: usize = 16;
-/// Time that earns tokens, at most, while none were needed.
+/// Maximum time that earns tokens while none are needed.
 const EARNING_TICKS_MAX: Tick = 60_000;
 
-/// What the frames asked for that were handled since it was last taken.
+/// Work requested by the frames handled since the last [`super::Connection::take_work`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameWork {
-    /// What the frames without a request cost.
+    /// Cost of the frames without a request.
     pub tokens: u32,
     /// DATA frames that cost more than their bytes. The last one of a stream is a whole request.
     pub small_data: u32,
-    /// PING and SETTINGS that have to be answered.
+    /// PING and SETTINGS frames that need an acknowledgement.
     pub pings: u32,
     pub settings: u32,
 }
 
-/// Tokens of one connection.
 #[derive(Debug)]
 pub(super) struct TokenBudget {
     work: FrameWork,
     tokens: i64,
-    /// When the passing of time was last counted: when tokens ran out.
+    /// The tick at which time was last converted to tokens, which is when they ran out.
     counted_at: Tick,
     tokens_max: i64,
     per_interval: Tick,
@@ -63,7 +62,7 @@ impl TokenBudget {
         }
     }
 
-    /// The tick at which no token is missing any more, if one is.
+    /// Returns the tick at which the budget will be positive again, if it is not now.
     pub(super) fn paused_until(&mut self, now: Tick) -> Option<Tick> {
         if self.tokens >= 0 {
             return None;

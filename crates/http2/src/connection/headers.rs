@@ -1,6 +1,7 @@
 //! HEADERS and CONTINUATION (sections 6.2, 6.10, 8.1): requests and trailers.
 //!
-//! Every complete block is decoded, also that of a refused stream: the dynamic table must follow the peer's.
+//! Every complete block is decoded, even for a rejected stream, to keep the dynamic table in sync with the
+//! peer's.
 
 use std::sync::Arc;
 
@@ -15,16 +16,15 @@ use crate::head::{Collector, Field, Head, Section, Unfit};
 use crate::hpack::{HeaderBlock, Undecodable, Varying};
 use crate::stream::{CloseReason, StreamState};
 
-/// What a complete header block belongs to.
 #[derive(Clone, Copy, Debug)]
 struct BlockTarget {
     stream: u32,
     end_stream: bool,
-    /// RFC 7540, 5.3.1: a stream error.
+    /// A stream error (RFC 7540, 5.3.1).
     self_dependent: bool,
 }
 
-/// A head, and the value of the field that varies if it is not in the head.
+/// A head, and the value of the varying field if it is not in the head.
 type DecodedHead = (Arc<Head>, Option<Varying>);
 
 impl Connection {
@@ -118,8 +118,8 @@ impl Connection {
         let id = target.stream;
         self.last_stream = id;
         if let DrainPhase::Final { .. } = self.drain {
-            // The client learns from GOAWAY that it was not served. What follows on the stream is ignored as
-            // well.
+            // GOAWAY informs the client that the stream was not served. Later frames of the stream are
+            // ignored as well.
             self.budget.charge(CHEAP_TOKENS);
             self.streams.remember_reset(id);
             return self.skip_block(block);
@@ -158,8 +158,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The decoded head. It comes from the cache if the same block was seen with the table as it is now, or
-    /// one that differs in the varying field only.
+    /// Returns the decoded head. It is cached if the same block was decoded with the same version of the
+    /// table, or a block that differs in the varying field only.
     fn head(&mut self, block: &[u8]) -> Result<Result<DecodedHead, Unfit>, Violation> {
         let version = self.decoder.version();
         if let Some(version) = version
@@ -217,7 +217,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Status 431 (section 10.5.1). The owner gets no event.
+    /// Responds with status 431 (section 10.5.1). The owner gets no event.
     fn refuse_large(&mut self, id: u32, end_stream: bool) {
         let status = HeaderBlock::new([(":status", "431"), ("content-length", "0")]);
         self.resets.count(self.now);

@@ -1,12 +1,12 @@
-//! Moves pending body bytes to the output buffer, a frame of each stream in turn, and notifies owners that
-//! wait.
+//! Moves pending body bytes to the output buffer, one frame per stream round-robin, and notifies waiting
+//! owners.
 //!
-//! Large bodies fill half of the output buffer. The other half is for small ones, which so leave after at
-//! most that many bytes, however many large ones are under way. They overtake no more than that: then a
-//! frame of a large body is next.
+//! Large bodies fill half of the output buffer. The other half is for small ones, so a small body is queued
+//! after at most that many bytes, for any number of large bodies in progress. Small bodies overtake large
+//! ones by the same amount at most; then a frame of a large body is next.
 //!
-//! Work per frame of the peer is bounded by the bytes that it lets this side send, not by the streams that
-//! wait.
+//! The work per frame of the peer is bounded by the bytes that the frame allows to send, not by the number
+//! of waiting streams.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -18,29 +18,29 @@ use super::state::Connection;
 use crate::frame;
 use crate::stream::{Local, PendingEnd, StreamState};
 
-/// Body bytes of one frame: what a peer accepts without announcing more, and a fair share of the socket.
+/// Body bytes of one frame: the size that a peer accepts by default, and a fair share of the socket.
 const FRAME_BYTES: usize = 16 << 10;
 
-/// What a message has left, at most, to go before larger ones.
+/// Remaining bytes below which a message overtakes larger ones.
 const SMALL_BYTES_MAX: usize = FRAME_BYTES;
 
 impl Connection {
-    /// Queues a stream that has something to write and a window for it, or whose owner waits for no window
-    /// but the connection's.
+    /// Queues a stream that has bytes to write and a window for them, or with an owner that waits for the
+    /// connection's window only.
     pub(super) fn make_ready(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id) {
             queue(stream, &mut self.ready, &mut self.small_wanted, &mut self.window_wanted);
         }
     }
 
-    /// Bytes in the output buffer up to which large bodies are moved there.
+    /// Returns the fill level of the output buffer up to which large bodies are moved there.
     fn large_bytes_max(&self) -> usize {
         self.limits.output_bytes_max / 2
     }
 
-    /// Bytes that the output buffer has room for: all of it for a message that has little left, as long as
-    /// such ones have not overtaken larger ones by too much, else half of it. An owner that was notified has
-    /// a frame of the other half.
+    /// Returns the capacity of the output buffer for a message with `left` bytes remaining. Small messages
+    /// get the whole buffer until they have overtaken larger ones by too much; all other messages get half.
+    /// A notified owner may use one frame of the other half.
     pub(super) fn output_room(&mut self, id: u32, left: usize) -> usize {
         let waits = !self.ready.is_empty() || !self.window_wanted.is_empty();
         let is_small = left <= SMALL_BYTES_MAX && !(waits && self.overtaken >= self.large_bytes_max());
@@ -56,10 +56,10 @@ impl Connection {
         }
     }
 
-    /// Writes until the output buffer is full, the connection's window is used up, or nothing is ready. What
-    /// is left of the window is for an owner that waits for it.
+    /// Writes until the output buffer is full, the connection's window is used up, or no stream is ready.
+    /// The rest of the window is offered to a waiting owner.
     pub(super) fn pump(&mut self) {
-        // Owners that wait have the second quarter.
+        // The second quarter is reserved for waiting owners.
         let share = if self.window_wanted.is_empty() { 1 } else { 2 };
         while self.output.len() <= self.large_bytes_max() / share {
             let Some(id) = self.ready.pop_front() else { break };
@@ -74,7 +74,7 @@ impl Connection {
         self.notify_window();
     }
 
-    /// Writes one frame of a stream. False if the connection's window is used up.
+    /// Writes one frame of a stream. Returns false if the connection's window is used up.
     pub(super) fn pump_one(&mut self, id: u32) -> bool {
         let window = self.send.room();
         let Some(stream) = self.streams.get(id) else { return true };
@@ -128,8 +128,8 @@ impl Connection {
         true
     }
 
-    /// The owner of a stream gets [`Event::Writable`] when the windows have room. One that was notified, and
-    /// finds that another has used it, is the next.
+    /// Registers the owner of a stream for [`Event::Writable`] when the windows have capacity. A notified
+    /// owner that finds the capacity used up goes to the front of the queue.
     pub(super) fn want_window(&mut self, id: u32) {
         let was_notified = self.end_turn(id);
         let Some(stream) = self.streams.get(id) else { return };
@@ -145,8 +145,9 @@ impl Connection {
         }
     }
 
-    /// The owner of a stream gets [`Event::Writable`] when the limits on unsent bytes allow more: when half
-    /// of what the stream may hold is sent, so that it is worth it, and the connection has room.
+    /// Registers the owner of a stream for [`Event::Writable`] when the limits on unsent bytes allow more.
+    /// That requires half of the stream's limit to be free, to amortize the notification, and capacity on
+    /// the connection.
     pub(super) fn want_room(&mut self, id: u32) {
         let was_notified = self.end_turn(id);
         let Some(stream) = self.streams.get(id) else { return };
@@ -163,16 +164,15 @@ impl Connection {
         }
     }
 
-    /// The owner of a stream that was notified has come back: the next is notified if there is room left.
+    /// Records that a notified owner has returned, and notifies the next if capacity remains.
     pub(super) fn pass_turn(&mut self, id: u32) {
         if self.end_turn(id) {
             self.notify_next();
         }
     }
 
-    /// The owner of a notified stream has returned, and prepares what it will send. One byte of the window
-    /// is reserved for it until then, so that one byte makes one owner work. The next owner is notified if
-    /// the window has more.
+    /// Reserves one byte of the window for a notified owner that has returned and prepares its message, so
+    /// that one byte activates one owner. Notifies the next owner if the window has more.
     pub(super) fn reserve_byte(&mut self, id: u32) {
         if let Some(stream) = self.streams.get(id)
             && mem::take(&mut stream.pending.notified)
@@ -182,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// False if the stream had no turn.
+    /// Clears the notification of a stream. Returns false if it had none.
     fn end_turn(&mut self, id: u32) -> bool {
         let Some(stream) = self.streams.get(id) else { return false };
         let was_reserved = mem::take(&mut stream.pending.reserved);
@@ -190,16 +190,17 @@ impl Connection {
         mem::take(&mut stream.pending.notified) || was_reserved
     }
 
-    /// Notifies the next of both queues: one that was notified of the one may come back for the other.
+    /// Notifies the next owner of both queues: an owner notified from one of them may have returned for the
+    /// other.
     fn notify_next(&mut self) {
         self.notify_window();
         self.notify_room();
     }
 
-    /// Notifies one owner that waits for the connection's window, if there is some.
+    /// Notifies one owner that waits for the connection's window, if any.
     ///
-    /// One, however many wait: a window of one byte serves one. The next is notified when that one has
-    /// returned and left some, so that a WINDOW_UPDATE costs the same with one stream and with thousands.
+    /// Only one, since a window of one byte serves one. The next is notified when it has returned and left
+    /// capacity, so a WINDOW_UPDATE costs the same with one stream and with thousands.
     pub(super) fn notify_window(&mut self) {
         while self.send.room() > self.reserved {
             let (large_bytes_max, waits) = (self.large_bytes_max(), !self.window_wanted.is_empty());
@@ -223,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Notifies one owner that waits until the connection has less pending, if it has.
+    /// Notifies one owner that waits for fewer pending bytes on the connection, if the limit allows it.
     pub(super) fn notify_room(&mut self) {
         if self.unsent >= self.limits.connection_unsent_bytes_max {
             return;
@@ -231,7 +232,7 @@ impl Connection {
         while let Some(id) = self.room_wanted.pop_front() {
             let Some(stream) = self.streams.get(id) else { continue };
             stream.pending.room_queued = false;
-            // An owner that has ended its answer does not come back.
+            // An owner that has completed its response does not return.
             if stream.pending.room_wanted && stream.local == Local::Answering {
                 stream.pending.room_wanted = false;
                 stream.pending.notified = true;
@@ -242,7 +243,7 @@ impl Connection {
     }
 }
 
-/// Puts a stream into the queue that it waits in, if it waits and is not there.
+/// Puts a stream into the queue for its state, unless it is queued already.
 pub(super) fn queue(
     stream: &mut StreamState,
     ready: &mut VecDeque<u32>,

@@ -1,7 +1,7 @@
-//! Bytes to frames.
+//! Parses bytes into frames.
 //!
-//! A frame is handled when it is there as a whole, so where the bytes were cut makes no difference. All
-//! whole frames of a read are taken from the receive buffer at once; their payloads are slices of it.
+//! A frame is handled once it is complete, so the boundaries of reads make no difference. All complete
+//! frames of a read are taken from the receive buffer together; their payloads are slices of it.
 
 use std::mem;
 use std::ops::Range;
@@ -17,26 +17,28 @@ use crate::limits::Tick;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Events that wait for the owner before `process` returns; a frame gives one at most. Bounds their memory.
+/// Events queued before `process` returns. A frame adds one at most, so this bounds their memory.
 const EVENTS_MAX: usize = 1024;
 
 impl Connection {
-    /// Where the next bytes of the socket go, with room for a read: little on an idle connection, more with
-    /// each read that fills it.
+    /// Returns the buffer for the next read, with spare capacity: little on an idle connection, more after
+    /// each read that filled it.
     pub fn read_buffer(&mut self) -> &mut BytesMut {
         self.input.reserve(self.read_room);
         self.input_bytes_full = self.input.capacity();
         &mut self.input
     }
 
-    /// Whether [`Connection::read_buffer`] has memory. An idle connection, and one on which no request has
-    /// begun, has none: its owner reads the first bytes elsewhere, and calls [`Connection::receive`].
+    /// Reports whether [`Connection::read_buffer`] has memory. An idle connection has none, and neither has
+    /// a connection before its first request: the owner reads the first bytes elsewhere and calls
+    /// [`Connection::receive`].
     pub fn has_read_buffer(&self) -> bool {
         self.input.capacity() > 0
     }
 
-    /// Appends bytes that were read elsewhere. Makes the buffer for the next ones when a request has begun:
-    /// many clients connect at one time, and memory that each has for a moment is not given back soon.
+    /// Appends bytes that were read elsewhere. Allocates the read buffer only after the first request: many
+    /// clients may connect at the same time, and memory that each needs briefly is slow to return to the
+    /// system.
     pub fn receive(&mut self, bytes: &[u8]) {
         if matches!(self.phase, ConnectionPhase::Failed(..)) {
             return;
@@ -64,7 +66,7 @@ impl Connection {
                 break progress;
             }
             if at == frames.len() {
-                // The buffer can be used again only when no slice of it is left.
+                // The buffer can be reused only when all slices of it are dropped.
                 drop(mem::take(&mut frames));
                 at = 0;
                 match self.whole_frames() {
@@ -99,12 +101,11 @@ impl Connection {
         progress
     }
 
-    /// What was handled since this was last called, for an owner that shares its time among connections.
+    /// Returns the work handled since the last call, for an owner that shares its time among connections.
     pub fn take_work(&mut self) -> FrameWork {
         self.budget.take_work()
     }
 
-    /// Why no further frame is handled now.
     fn stop(&mut self, work: usize) -> Option<ProcessResult> {
         if let ConnectionPhase::Failed(code, reason) = self.phase {
             return Some(ProcessResult::Failed { code, reason });
@@ -121,8 +122,8 @@ impl Connection {
             .then_some(ProcessResult::More)
     }
 
-    /// Takes all whole frames off the input. An error in a later frame waits until those before it are
-    /// handled.
+    /// Takes all complete frames off the input. An error in a later frame is reported after the frames
+    /// before it are handled.
     fn whole_frames(&mut self) -> Result<Bytes, Violation> {
         if self.phase == ConnectionPhase::Preface {
             let length = self.input.len().min(PREFACE.len());
@@ -182,24 +183,24 @@ impl Connection {
         }
     }
 
-    /// Remembers since when an incomplete frame or header block waits.
+    /// Records the start of the wait for the rest of an incomplete frame or header block.
     fn note_partial(&mut self, handled: bool) {
         let waits = !self.input.is_empty() || self.block.is_some();
         self.partial_since = match self.partial_since {
             _ if !waits || !self.frames.is_empty() => None,
-            // The fragments of a block share one wait, so that a slow block ends.
+            // All fragments of a block share one wait, so that a slow block times out.
             Some(since) if !handled || self.block.is_some() => Some(since),
             _ => Some(self.now),
         };
     }
 
-    /// Passes the time, as `process` does: before answers that do not follow from a read.
+    /// Advances the clock, as `process` does. Called before sending responses that do not follow a read.
     pub fn tick(&mut self, now: Tick) {
         self.now = now;
         if self.output.len() == 0 {
             self.output_since = now;
         }
-        // An owner that was notified may have forgotten its stream, so that it does not pass the turn on.
+        // A notified owner may have dropped its stream without passing on the notification.
         self.notify_window();
         self.notify_room();
     }

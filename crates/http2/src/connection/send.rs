@@ -1,7 +1,7 @@
-//! Answers of the owner.
+//! Responses of the owner.
 //!
-//! Header blocks go to the output buffer at once. Body bytes go there as the windows of the peer and the
-//! buffer allow, and are pending before. A stream ends when its last byte is in the output buffer.
+//! Header blocks go to the output buffer immediately. Body bytes are pending until the peer's windows and
+//! the buffer admit them. A stream is closed when its last byte is in the output buffer.
 
 use bytes::Bytes;
 
@@ -23,25 +23,25 @@ pub enum EndOfBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendResult {
     Whole,
-    /// The limits on unsent bytes are reached. [`crate::Event::Writable`] follows when there is room again.
+    /// The limits on unsent bytes are reached. [`crate::Event::Writable`] follows when capacity is
+    /// available again.
     Part,
 }
 
-/// The stream was reset or has ended, or the call does not fit its state.
+/// The stream was reset or closed, or the call does not fit its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is gone")]
 pub struct StreamEnded;
 
-/// Body bytes of an answer that is written at once, ahead of streams that wait for their turn. A larger one
-/// is sent by the calls that let the owner pace it.
+/// Body bytes of a response that may be written immediately, ahead of waiting streams. Larger ones are sent
+/// by the calls that let the owner pace them.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
 impl Connection {
-    /// Sends a whole answer: head, body, trailers. One that fits into the windows is written without another
-    /// copy.
+    /// Sends a whole response: head, body, trailers. A body that fits into the windows is copied only once.
     ///
-    /// [`SendResult::Part`] says that the body exceeds the limits on unsent bytes: only the head was
-    /// sent, and the owner goes on with the calls below at once.
+    /// [`SendResult::Part`] means that the body exceeds the limits on unsent bytes: only the head was sent,
+    /// and the owner should immediately continue with the calls below.
     pub fn answer(
         &mut self,
         id: StreamId,
@@ -55,8 +55,8 @@ impl Connection {
         self.answer_in_parts(id, head, body, trailers)
     }
 
-    /// As [`Connection::answer`], if the body has at most 16 KiB and fits into one frame, the windows and
-    /// what is left of the output buffer. Otherwise false, and nothing was sent.
+    /// Sends a whole response if its body has at most 16 KiB and fits into one frame, the windows and the
+    /// rest of the output buffer. Otherwise sends no bytes and returns false.
     pub fn answer_at_once(
         &mut self,
         id: StreamId,
@@ -101,7 +101,7 @@ impl Connection {
         Ok(SendResult::Whole)
     }
 
-    /// Sends the head of an answer. Sent once.
+    /// Sends the head of a response. Allowed once per stream.
     pub fn send_head(&mut self, id: StreamId, head: &HeaderBlock, end: EndOfBody) -> Result<(), StreamEnded> {
         let stream =
             self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(StreamEnded)?;
@@ -137,15 +137,15 @@ impl Connection {
         }
     }
 
-    /// Body bytes of an answer that would go to the output buffer at once: nothing is pending before them,
-    /// and both windows and the buffer have room. If there are none, [`crate::Event::Writable`] follows when
-    /// there are some. For an owner that makes its answer as the peer takes it, and leaves nothing pending.
+    /// Returns the number of body bytes that would go to the output buffer immediately. If it is 0, because
+    /// bytes are pending or a window or the buffer is full, [`crate::Event::Writable`] follows. For owners
+    /// that produce a response at the peer's pace and leave no bytes pending.
     pub fn window(&mut self, id: StreamId) -> Result<usize, StreamEnded> {
         self.window_for(id, usize::MAX)
     }
 
-    /// As [`Connection::window`], for a message that has `left` bytes left: a few of them go before larger
-    /// messages.
+    /// Like [`Connection::window`], for a message with `left` bytes remaining: a short rest goes before
+    /// larger messages.
     pub fn window_for(&mut self, id: StreamId, left: usize) -> Result<usize, StreamEnded> {
         let connection = self.send.room().min(self.output_room(id.0, left));
         let stream = self.answering(id.0)?;
@@ -159,12 +159,12 @@ impl Connection {
         Ok(room)
     }
 
-    /// Whether the stream is open, or its answer not yet wholly in the output buffer.
+    /// Reports whether the stream is open, or its response not yet completely in the output buffer.
     pub fn is_live(&mut self, id: StreamId) -> bool {
         self.streams.get(id.0).is_some()
     }
 
-    /// Adds to what is pending, and writes what can be written.
+    /// Adds pending bytes, and writes the part that can be written.
     fn push(&mut self, id: StreamId, bytes: Bytes, end: bool) {
         let now = self.now;
         let Some(stream) = self.streams.get(id.0) else { return };
@@ -192,12 +192,12 @@ impl Connection {
         self.pump();
     }
 
-    /// Ends the answer with trailers.
+    /// Completes the response with trailers.
     pub fn send_trailers(&mut self, id: StreamId, trailers: &HeaderBlock) -> Result<(), StreamEnded> {
         let stream = self.answering(id.0)?;
         stream.local = Local::Ended;
         if stream.pending.bytes == 0 {
-            // Needs no window, so it does not wait for streams that do.
+            // Trailers need no window, so they overtake streams that wait for it.
             self.write_headers(id.0, trailers, true);
             self.finish(id.0);
             return Ok(());
@@ -205,26 +205,26 @@ impl Connection {
         stream.pending.end = PendingEnd::Trailers(trailers.clone());
         self.make_ready(id.0);
         self.pump();
-        // Its owner does not come back, and what is pending may wait for its windows.
+        // The owner does not return, and the pending bytes may wait for their windows.
         self.pass_turn(id.0);
         Ok(())
     }
 
-    /// Ends a stream with RST_STREAM. What was pending is dropped.
+    /// Closes a stream with RST_STREAM. Pending bytes are dropped.
     pub fn reset(&mut self, id: StreamId, code: ErrorCode) {
         if self.remove(id.0, CloseReason::Reset) {
             frame::rst_stream(&mut self.output.bytes, id.0, code);
         }
     }
 
-    /// As [`Connection::reset`], for what the client sent: it counts against the bound of resets.
+    /// Like [`Connection::reset`], for a violation by the client: counts against the limit on resets.
     pub fn refuse(&mut self, id: StreamId, code: ErrorCode) {
         self.resets.count(self.now);
         self.reset(id, code);
     }
 
-    /// As [`Connection::reset`], with an event: for a reset that the owner of the stream did not decide,
-    /// such as a deadline.
+    /// Like [`Connection::reset`], with an event: for a reset that the stream's owner did not decide, such
+    /// as a deadline.
     pub fn cancel(&mut self, id: StreamId, code: ErrorCode) {
         if self.streams.get(id.0).is_some() {
             self.reset(id, code);
@@ -232,13 +232,13 @@ impl Connection {
         }
     }
 
-    /// What is to be written to the socket.
+    /// Returns the bytes to write to the socket.
     pub fn output(&self) -> &[u8] {
         self.output.unwritten()
     }
 
-    /// The socket has taken so many bytes of [`Connection::output`]. Pending bodies move up, which may give
-    /// events.
+    /// Records that the socket has accepted `bytes` of [`Connection::output`]. Pending bodies move up,
+    /// which may cause events.
     pub fn written(&mut self, bytes: usize) {
         self.output.written(bytes);
         self.budget.note_written(bytes);
@@ -250,7 +250,6 @@ impl Connection {
         self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(StreamEnded)
     }
 
-    /// Body bytes that the limits on unsent bytes allow to take.
     fn room(&mut self, id: u32) -> usize {
         let connection = self.limits.connection_unsent_bytes_max.saturating_sub(self.unsent);
         let stream_max = self.limits.stream_unsent_bytes_max;
@@ -265,8 +264,8 @@ impl Connection {
         frame::headers(&mut self.output.bytes, id, update, block.bytes(), end, frame_bytes_max);
     }
 
-    /// END_STREAM is in the output buffer. A request that has not ended is not wanted any more (section 8.1),
-    /// unless the owner says so.
+    /// Handles END_STREAM entering the output buffer. An incomplete request is then cancelled (section
+    /// 8.1), unless the owner keeps it open.
     pub(super) fn finish(&mut self, id: u32) {
         self.pass_turn(id);
         let Some(stream) = self.streams.get(id) else { return };
@@ -279,9 +278,9 @@ impl Connection {
         }
     }
 
-    /// Whether a stream whose answer has ended waits for the end of its request. Without it the stream is
-    /// reset with NO_ERROR then, which some clients take for a failure. The owner bounds the wait, and ends
-    /// it by another call.
+    /// Sets whether a stream with a complete response waits for the rest of its request. Otherwise the
+    /// stream is reset with NO_ERROR, which some clients treat as a failure. The owner bounds the wait and
+    /// cancels it with a second call.
     pub fn keep_open(&mut self, id: StreamId, keep: bool) {
         let Some(stream) = self.streams.get(id.0) else { return };
         stream.kept_open = keep;

@@ -1,4 +1,4 @@
-//! Everything a connection knows.
+//! The state of a connection.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::limits::{Limits, Rate, Tick};
 use crate::settings::{self, PeerSettings};
 use crate::stream::{CloseReason, Streams};
 
-/// How far the connection has come.
+/// Progress of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionPhase {
     /// Waits for the client's 24 bytes.
@@ -26,11 +26,11 @@ pub(super) enum ConnectionPhase {
     Failed(ErrorCode, &'static str),
 }
 
-/// How far a graceful shutdown has come (section 6.8).
+/// Progress of a graceful shutdown (section 6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainPhase {
     No,
-    /// GOAWAY without a limit was sent, and a ping after it: streams under way are still served.
+    /// GOAWAY without a limit was sent, and a ping after it: streams in progress are still served.
     Announced,
     /// GOAWAY with the last stream was sent: streams above `last` are ignored.
     Final {
@@ -38,7 +38,7 @@ pub(super) enum DrainPhase {
     },
 }
 
-/// A header block whose END_HEADERS has not come.
+/// A header block without END_HEADERS so far.
 #[derive(Debug)]
 pub(super) struct PartialBlock {
     pub(super) stream: u32,
@@ -48,10 +48,10 @@ pub(super) struct PartialBlock {
     pub(super) continuations: u32,
 }
 
-/// One HTTP/2 connection of a server, from its first byte to its last.
+/// The server side of an HTTP/2 connection.
 ///
-/// The owner reads into [`Connection::read_buffer`], calls [`Connection::process`], takes the events,
-/// answers, and writes [`Connection::output`].
+/// The owner reads into [`Connection::read_buffer`], calls [`Connection::process`], takes the events, sends
+/// responses, and writes [`Connection::output`].
 #[derive(Debug)]
 pub struct Connection {
     pub(super) limits: Limits,
@@ -62,15 +62,16 @@ pub struct Connection {
 
     /// Bytes that do not yet form a frame.
     pub(super) input: BytesMut,
-    /// Room for the next read, and the length of `input` at which the last one was full.
+    /// Spare capacity for the next read, and the length of `input` at which the last read filled the
+    /// buffer.
     pub(super) read_room: usize,
     pub(super) input_bytes_full: usize,
-    /// Whole frames that the last round did not reach.
+    /// Complete frames that the last round did not handle.
     pub(super) frames: Bytes,
-    /// When the incomplete frame or header block began to wait.
+    /// Start of the wait for the rest of a frame or header block.
     pub(super) partial_since: Option<Tick>,
     pub(super) events: VecDeque<Event>,
-    /// Header list bytes decoded since the count was last taken.
+    /// Header list bytes decoded since the count was reset.
     pub(super) decoded_bytes: usize,
 
     pub(super) streams: Streams,
@@ -78,7 +79,7 @@ pub struct Connection {
     pub(super) last_stream: u32,
     pub(super) decoder: Decoder,
     pub(super) cache: BlockCache,
-    /// Of the block that was looked at last.
+    /// Shape of the last inspected block, kept to reuse its memory.
     pub(super) shape: Shape,
     pub(super) block: Option<PartialBlock>,
     pub(super) receive: ReceiveWindow,
@@ -88,24 +89,25 @@ pub struct Connection {
 
     pub(super) peer: PeerSettings,
     pub(super) settings_acknowledged: bool,
-    /// The next header block begins with a table size of 0.
+    /// The next header block has to start with a table size of 0.
     pub(super) size_update_due: bool,
     pub(super) send: SendWindow,
     pub(super) output: OutputBuffer,
-    /// Answers of PING wait here for [`Connection::send_pong`].
+    /// Pongs are held for [`Connection::send_pong`].
     pub(super) holds_pongs: bool,
     pub(super) held_pong: Option<[u8; 8]>,
-    /// When the output last moved, or began to wait.
+    /// Tick of the last write to the socket, or of the first byte after the output was empty.
     pub(super) output_since: Tick,
-    /// Streams that have something to write and a window for it, in turn.
+    /// Streams with bytes to write and a window for them, served round-robin.
     pub(super) ready: VecDeque<u32>,
-    /// Streams whose owner waits for the connection's window or the output buffer, in turn.
+    /// Streams with an owner that waits for the connection's window or the output buffer, served
+    /// round-robin.
     pub(super) window_wanted: VecDeque<u32>,
-    /// The same of those whose message has little left.
+    /// Like `window_wanted`, for messages with few bytes remaining.
     pub(super) small_wanted: VecDeque<u32>,
     /// Bytes of small messages written since the last frame of a larger one.
     pub(super) overtaken: usize,
-    /// Streams whose owner waits until the connection has less pending, in turn.
+    /// Streams with an owner that waits for fewer pending bytes on the connection, served round-robin.
     pub(super) room_wanted: VecDeque<u32>,
     /// Streams for which one byte of the connection's window is reserved.
     pub(super) reserved: usize,
@@ -113,7 +115,7 @@ pub struct Connection {
     pub(super) unsent: usize,
 }
 
-/// Room for the reads of an idle connection: the preface, or a call.
+/// Read capacity of an idle connection: enough for the preface, or a call.
 pub(super) const READ_ROOM_MIN: usize = 1024;
 
 /// Ids of removed streams that a queue may hold beyond the number of live ones.
@@ -123,7 +125,7 @@ const REMOVED_IDS_MIN: usize = 16;
 const WINDOW_INITIAL: u32 = 65_535;
 
 impl Connection {
-    /// A connection that was accepted at `now`. Its output begins with the server's preface.
+    /// Returns a connection accepted at `now`. Its output starts with the server's preface.
     pub fn new(limits: Limits, now: Tick) -> Connection {
         let limits = limits.in_range();
         let mut output = OutputBuffer::default();
@@ -177,32 +179,34 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Whether events wait for the owner: its calls may cause some.
+    /// Reports whether events are queued; calls of the owner may add some.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Streams that are open, or whose answer is not yet in the output buffer.
+    /// Returns the number of streams that are open, or with a response not yet completely in the output
+    /// buffer.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Body bytes that wait for a window or for the output buffer.
+    /// Returns the number of body bytes that are pending on all streams.
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// The client's preface and first SETTINGS have come, and no connection error.
+    /// Reports whether the client's preface and first SETTINGS have arrived, and no connection error
+    /// occurred.
     pub fn is_open(&self) -> bool {
         self.phase == ConnectionPhase::Open
     }
 
-    /// A stream that was never opened: one of the server's numbers, or one that is still to come.
+    /// Reports whether a stream was never opened: an id of the server, or a future id.
     pub(super) fn is_idle(&self, id: u32) -> bool {
         id.is_multiple_of(2) || id > self.last_stream
     }
 
-    /// Ends a stream, or the connection.
+    /// Resets a stream, or closes the connection.
     pub(super) fn violated(&mut self, violation: Violation) {
         match violation {
             Violation::Connection(code, reason) => self.fail(code, reason),
@@ -222,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Sends GOAWAY; nothing is handled afterwards.
+    /// Sends GOAWAY and drops all streams. No further frame is handled.
     pub(super) fn fail(&mut self, code: ErrorCode, reason: &'static str) {
         let last = match self.drain {
             DrainPhase::Final { last } => last,
@@ -243,7 +247,7 @@ impl Connection {
         self.partial_since = None;
     }
 
-    /// Takes a stream out, with what it had pending. False if it was not there.
+    /// Removes a stream with its pending bytes. Returns false if it is not live.
     pub(super) fn remove(&mut self, id: u32, how: CloseReason) -> bool {
         let Some(stream) = self.streams.remove(id, how) else { return false };
         let pending = &stream.pending;
@@ -262,8 +266,8 @@ impl Connection {
         true
     }
 
-    /// Removes ids of removed streams from a queue when they outnumber the live ones: what is at its front
-    /// may be blocked for as long as the peer likes.
+    /// Removes ids of closed streams from a queue when they outnumber the live ones. The peer can block the
+    /// front of a queue indefinitely, so they would accumulate.
     fn drop_removed(&mut self) {
         let streams = &mut self.streams;
         let ids_max = 2 * streams.len() + REMOVED_IDS_MIN;
@@ -276,15 +280,14 @@ impl Connection {
     }
 }
 
-/// What waits to be written to the socket: one buffer, so that the answers of a round leave in one write.
+/// Bytes to write to the socket. A single buffer, so that the responses of a round leave in one write.
 #[derive(Debug, Default)]
 pub(super) struct OutputBuffer {
     pub(super) bytes: Vec<u8>,
-    /// Written already.
     at: usize,
 }
 
-/// Capacity that a busy connection keeps: the answers of a round, unless they are large.
+/// Capacity that a busy connection retains: the responses of a round, unless they are large.
 const BUSY_BYTES_MAX: usize = 32 << 10;
 
 impl OutputBuffer {

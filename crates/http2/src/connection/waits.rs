@@ -1,4 +1,4 @@
-//! What the connection waits for, so that the owner can time it, and what memory it holds.
+//! Waits for the peer, which the owner times out, and the memory of a connection.
 
 use super::event::StreamId;
 use super::state::{Connection, ConnectionPhase, READ_ROOM_MIN};
@@ -7,7 +7,7 @@ use crate::hpack::Shape;
 use crate::limits::Tick;
 use crate::stream::{Local, StreamState};
 
-/// Something of the peer that has not come.
+/// Something that the peer has yet to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerWait {
     /// The client's preface and its first SETTINGS.
@@ -16,15 +16,15 @@ pub enum PeerWait {
     SettingsAck,
     /// The rest of a frame or of a header block.
     Frame,
-    /// The end of a request, since it began.
+    /// The rest of a request, timed from its start.
     Body(StreamId),
-    /// Room in the windows for an answer, since the last of its bytes moved on.
+    /// Window capacity for a response, timed from the last progress.
     Window(StreamId),
-    /// That the socket takes output, since it last took some.
+    /// The socket accepting output, timed from the last write.
     Output,
 }
 
-/// A wait and the tick at which it began.
+/// A wait and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub waiting: PeerWait,
@@ -36,9 +36,8 @@ pub struct Wait {
 pub struct Memory {
     /// Receive buffer and unhandled frames. Body slices that the owner holds are not counted.
     pub input: usize,
-    /// Output buffer.
     pub output: usize,
-    /// Body bytes that wait for a window.
+    /// Body bytes pending for a window.
     pub unsent: usize,
     /// Dynamic table, incomplete header block and remembered heads.
     pub headers: usize,
@@ -53,8 +52,8 @@ impl Memory {
 }
 
 impl Connection {
-    /// Everything the connection waits for. The owner asks now and then, ends what has waited too long by
-    /// [`Connection::reset`] or [`Connection::close`], and knows which streams may stay open.
+    /// Returns all current waits. The owner polls them, applies its deadlines with [`Connection::reset`] or
+    /// [`Connection::close`], and decides which streams may stay open.
     pub fn waits(&self) -> impl Iterator<Item = Wait> {
         let preface = matches!(self.phase, ConnectionPhase::Preface | ConnectionPhase::Settings);
         let settings = self.phase == ConnectionPhase::Open && !self.settings_acknowledged;
@@ -67,13 +66,13 @@ impl Connection {
         connection.into_iter().flatten().chain(self.streams.iter().flat_map(stream_waits))
     }
 
-    /// Whether owners of streams wait for their turn. Then time has to pass now and then
-    /// ([`Connection::tick`]): an owner before them may have forgotten its stream.
+    /// Reports whether stream owners wait for a notification. The owner must then call [`Connection::tick`]
+    /// periodically, since a notified owner may have dropped its stream.
     pub fn has_waiting_owners(&self) -> bool {
         ![&self.window_wanted, &self.small_wanted, &self.room_wanted].iter().all(|queue| queue.is_empty())
     }
 
-    /// Whether the headers of a request have begun and not ended.
+    /// Reports whether a header block is incomplete.
     pub fn is_in_headers(&self) -> bool {
         let is_of_block =
             |header: FrameHeader| matches!(header.kind, FrameKind::Headers | FrameKind::Continuation);

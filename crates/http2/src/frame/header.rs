@@ -33,12 +33,12 @@ pub(crate) struct FrameHeader {
     pub(crate) length: usize,
     pub(crate) kind: FrameKind,
     flags: u8,
-    /// Without the reserved bit.
+    /// Stream id without the reserved bit.
     pub(crate) stream: u32,
 }
 
 impl FrameHeader {
-    /// The header at the start of `bytes`, if it is there as a whole.
+    /// Parses the header at the start of `bytes`, if it is complete.
     pub(crate) fn read(bytes: &[u8]) -> Option<FrameHeader> {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes.first_chunk::<HEADER_BYTES>()?;
         let kind = match kind {
@@ -67,7 +67,6 @@ impl FrameHeader {
     }
 }
 
-/// Appends a frame header.
 pub(crate) fn write(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
     debug_assert!(length < 1 << 24, "a frame length has 24 bits");
     let [_, a, b, c] = (length as u32).to_be_bytes();
@@ -75,11 +74,11 @@ pub(crate) fn write(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, strea
     out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
 }
 
-/// The padding is as long as the payload or longer.
+/// Padding that is at least as long as the payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Padding;
 
-/// What stands before and after the padding of a payload with the PADDED flag.
+/// Strips the padding of a payload with the PADDED flag.
 pub(crate) fn strip_padding(payload: &[u8]) -> Result<&[u8], Padding> {
     let (&padding, rest) = payload.split_first().ok_or(Padding)?;
     let length = rest.len().checked_sub(usize::from(padding)).ok_or(Padding)?;
@@ -93,13 +92,13 @@ pub(crate) struct Priority {
     pub(crate) dependency: u32,
 }
 
-/// Takes the five bytes of priority off the start of `payload`.
+/// Splits the five priority bytes off the start of `payload`.
 pub(crate) fn strip_priority(payload: &[u8]) -> Option<(Priority, &[u8])> {
     let (fields, rest) = payload.split_first_chunk::<5>()?;
     Some((Priority { dependency: word(fields)? & 0x7fff_ffff }, rest))
 }
 
-/// The first four bytes as a number.
+/// Returns the first four bytes as a number.
 pub(crate) fn word(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }

@@ -1,6 +1,6 @@
 //! Frames (RFC 9113, sections 4 and 6): headers, payloads, and writing them.
 //!
-//! Knows how frames look, not what they mean for a connection.
+//! This module handles the syntax of frames, not their meaning for a connection.
 
 mod header; // the nine bytes before each payload, padding, priority
 mod write; // appends frames to a buffer

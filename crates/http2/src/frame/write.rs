@@ -3,7 +3,7 @@
 use super::header::{flags, write};
 use crate::error::ErrorCode;
 
-/// `length` bytes of payload must follow.
+/// The caller must append `length` bytes of payload.
 pub(crate) fn data_header(out: &mut Vec<u8>, stream: u32, length: usize, end: bool) {
     write(out, length, 0, if end { flags::END_STREAM } else { 0 }, stream);
 }

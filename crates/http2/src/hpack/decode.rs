@@ -1,7 +1,7 @@
 //! Header blocks to fields (RFC 7541, section 6).
 //!
-//! A block is always decoded to its end, also that of a refused request, since it may change the dynamic
-//! table. An error leaves the table unusable, so it must end the connection.
+//! A block is always decoded completely, even for a rejected request, since it may change the dynamic
+//! table. An error leaves the table unusable, so it must close the connection.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::shape::Shape;
 use super::table::DynamicTable;
 use super::{huffman, integer};
 
-/// Ends the connection with COMPRESSION_ERROR.
+/// A decoding error. Closes the connection with COMPRESSION_ERROR.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Undecodable;
 
@@ -36,7 +36,7 @@ impl Decoder {
         }
     }
 
-    /// The peer acknowledged the announced size.
+    /// Applies the announced size, which the peer has acknowledged.
     pub(crate) fn acknowledged(&mut self, bytes_max: usize) {
         self.update_due = bytes_max < self.bytes_max;
         self.bytes_max = bytes_max;
@@ -51,24 +51,24 @@ impl Decoder {
         self.table.bytes() + self.scratch.capacity()
     }
 
-    /// Gives back what only the decoding of a block needs.
+    /// Releases memory that is only needed while decoding a block.
     pub(crate) fn shrink(&mut self) {
         self.scratch = Vec::new();
         self.table.shrink();
     }
 
-    /// Reads the shape of `block` and changes nothing. False if it has none, or if an update of the table's
-    /// size is due.
+    /// Reads the shape of `block` without side effects. Returns false if it has none, or if a table size
+    /// update is due.
     pub(crate) fn shape(&mut self, block: &[u8], varying: &str, shape: &mut Shape) -> bool {
         !self.update_due && shape.read(block, varying, &self.table, &mut self.scratch).is_some()
     }
 
-    /// Does what decoding the block would do of which this is the shape.
+    /// Changes the dynamic table like decoding a block of this shape would.
     pub(crate) fn apply(&mut self, shape: &Shape) {
         shape.apply(&mut self.table);
     }
 
-    /// Hands each field of `block` to `field`, in order.
+    /// Passes each field of `block` to `field`, in order.
     pub(crate) fn decode(
         &mut self,
         block: &[u8],

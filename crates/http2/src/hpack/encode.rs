@@ -1,7 +1,7 @@
 //! Constant header blocks: encoded once, written to any connection at any time.
 //!
-//! Fields of the static table are indexed; others are literals without indexing, Huffman-coded where that is
-//! shorter. The dynamic table is never used, so a block depends on no state.
+//! Fields of the static table are indexed; all other fields are literals without indexing, Huffman-coded
+//! where that is shorter. The dynamic table is never used, so a block depends on no state.
 
 use bytes::Bytes;
 

@@ -76,7 +76,7 @@ impl Code {
         code
     }
 
-    /// The symbol that begins `window`, which is aligned to the left, and its length.
+    /// Returns the first symbol of `window`, which is left-aligned, and its length.
     fn symbol(&self, window: u32) -> (u16, u32) {
         let (symbol, length) = self.short[(window >> 24) as usize];
         if length != 0 {
@@ -89,7 +89,7 @@ impl Code {
                 return (self.sorted[usize::from(start) + offset as usize], length as u32);
             }
         }
-        // The code is complete, so every window begins with a symbol; the last is the end of the string.
+        // The code is complete, so every window starts with a symbol; the last is the end of the string.
         (END_OF_STRING, LENGTH_MAX as u32)
     }
 }

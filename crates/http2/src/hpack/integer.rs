@@ -3,8 +3,8 @@
 /// More than any length or index can be; keeps the arithmetic in 32 bits.
 const VALUE_MAX: u32 = 1 << 28;
 
-/// Reads an integer whose first byte is `block[0]`. Returns it and the rest, or `None` if it is cut short or
-/// too large.
+/// Reads an integer starting at `block[0]`. Returns it and the rest, or `None` if it is truncated or too
+/// large.
 pub(crate) fn read(block: &[u8], prefix_bits: u32) -> Option<(u32, &[u8])> {
     let mask = (1u32 << prefix_bits) - 1;
     let (&first, mut rest) = block.split_first()?;

@@ -1,9 +1,9 @@
-//! What a header block names, wherever the tables have it by now.
+//! The shape of a header block: its fields, independent of their current table indices.
 //!
 //! A client that sends another value with each request, such as a deadline, adds an entry to the dynamic
-//! table each time. All other entries move by one place, so the bytes of its blocks never repeat. The entries
-//! that they refer to do. The shape of a block is the list of these entries, each by a unique number, with a
-//! mark for the varying field.
+//! table each time. All other entries shift by one index, so the bytes of its blocks never repeat, although
+//! the referenced entries do. The shape of a block is the list of these entries, each by a unique number,
+//! with a mark for the varying field.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use bytes::Bytes;
 use super::table::{DynamicTable, ENTRY_OVERHEAD};
 use super::{huffman, integer};
 
-/// Bytes of a value that varies. A timeout of gRPC has nine at most.
+/// Maximum length of a varying value. A gRPC timeout has nine bytes at most.
 pub(crate) const VALUE_BYTES_MAX: usize = 15;
-/// Fields of a block that has a shape.
+/// Maximum number of fields of a block with a shape.
 const FIELDS_MAX: usize = 32;
-/// The field that varies; no entry has this number.
+/// Number of the varying field; no entry has it.
 const MARK: u64 = 0;
 
-/// A short value, kept where it is.
+/// A short value, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Varying {
     bytes: [u8; VALUE_BYTES_MAX],
@@ -27,7 +27,7 @@ pub struct Varying {
 }
 
 impl Varying {
-    /// None if it is too long, or more than visible ASCII characters.
+    /// Returns None if the value is too long, or contains more than visible ASCII characters.
     fn new(value: &[u8]) -> Option<Varying> {
         let mut bytes = [0; VALUE_BYTES_MAX];
         bytes.get_mut(..value.len())?.copy_from_slice(value);
@@ -46,21 +46,20 @@ impl fmt::Debug for Varying {
     }
 }
 
-/// The shape of one block, and the value in it.
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
-    /// What each field is, in order.
+    /// The numbers of the fields, in order.
     pub(crate) fields: Vec<u64>,
     pub(crate) value: Option<Varying>,
     /// Where the name of the value is, if the block adds both to the dynamic table.
     added_name: Option<u32>,
-    /// Entries of the table before that which stay.
+    /// Number of previous table entries that are not evicted.
     kept: usize,
 }
 
 impl Shape {
-    /// Reads a block, and changes nothing. None if it has no shape: it adds another field, or names an entry
-    /// that it adds itself.
+    /// Reads a block without side effects. Returns None if it has no shape: it adds another field, or
+    /// refers to an entry that it adds itself.
     pub(crate) fn read(
         &mut self,
         block: &[u8],
@@ -90,7 +89,7 @@ impl Shape {
 
     fn indexed(&mut self, index: u32, varying: &str, table: &DynamicTable) -> Option<()> {
         let place = match (DynamicTable::place(index), self.added_name) {
-            // All entries have moved by one, and the last may be gone.
+            // All entries have shifted by one, and the last may be evicted.
             (Some(place), Some(_)) => Some(place.checked_sub(1).filter(|place| *place < self.kept)?),
             (place, _) => place,
         };
@@ -139,11 +138,11 @@ impl Shape {
 
     fn mark(&mut self, value: &[u8]) -> Option<()> {
         self.fields.push(MARK);
-        // Two of them are no shape.
+        // A block with two varying fields has no shape.
         self.value.replace(Varying::new(value)?).is_none().then_some(())
     }
 
-    /// Does to the table what the block that was read does to it.
+    /// Changes the table like decoding the block would.
     pub(crate) fn apply(&self, table: &mut DynamicTable) {
         if let (Some(index), Some(value)) = (self.added_name, self.value)
             && let Some((name, _)) = table.field(index)

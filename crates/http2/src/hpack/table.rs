@@ -1,8 +1,8 @@
 //! The static table (RFC 7541, appendix A) and the dynamic table (section 2.3.2).
 //!
-//! Entries own their bytes, each string exactly its own, so the memory that a peer can pin is the size of the
-//! table, for any references. The version changes with every change of the content, so a block that changes
-//! nothing has one meaning as long as the version stays.
+//! Entries own their bytes in separate allocations, so the memory that a peer can pin is bounded by the
+//! table size, for any references. The version changes with the content, so a block without side effects
+//! has one meaning per version.
 
 use std::collections::VecDeque;
 
@@ -77,12 +77,12 @@ pub(crate) const STATIC: [(&str, &str); 61] = [
 
 #[derive(Debug)]
 pub(crate) struct DynamicTable {
-    /// Newest first.
+    /// Most recent first.
     entries: VecDeque<(Bytes, Bytes)>,
     bytes: usize,
     bytes_max: usize,
     version: u64,
-    /// Entries that were ever added.
+    /// Number of entries ever added.
     added: u64,
 }
 
@@ -95,12 +95,12 @@ impl DynamicTable {
         self.version
     }
 
-    /// Size as the RFC counts it.
+    /// Returns the size as defined in the RFC.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The field at `index` of both tables together; indices begin at 1.
+    /// Returns the field at `index` of both tables together; indices start at 1.
     pub(crate) fn field(&self, index: u32) -> Option<(Bytes, Bytes)> {
         let index = (index as usize).checked_sub(1)?;
         if let Some((name, value)) = STATIC.get(index) {
@@ -109,7 +109,8 @@ impl DynamicTable {
         self.entries.get(index - STATIC.len()).cloned()
     }
 
-    /// Where the dynamic table has the field at `index`, the newest at 0. None for one of the static table.
+    /// Returns the position in the dynamic table of the field at `index`; 0 is the latest. None for a
+    /// static entry.
     pub(crate) fn place(index: u32) -> Option<usize> {
         (index as usize).checked_sub(STATIC.len() + 1)
     }
@@ -118,12 +119,13 @@ impl DynamicTable {
         self.entries.get(place)
     }
 
-    /// A number that no other field ever has.
+    /// Returns a number that is unique among all fields ever added.
     pub(crate) fn number(&self, place: usize) -> u64 {
         STATIC.len() as u64 + self.added - place as u64
     }
 
-    /// How many entries remain when one of `size` is added. None if the table is too small for it.
+    /// Returns the number of entries that remain when one of `size` is added, or None if the table is too
+    /// small for it.
     pub(crate) fn kept_with(&self, size: usize) -> Option<usize> {
         let bytes_max = self.bytes_max.checked_sub(size)?;
         let (mut bytes, mut kept) = (self.bytes, self.entries.len());
@@ -153,7 +155,7 @@ impl DynamicTable {
         self.evict(bytes_max);
     }
 
-    /// Gives back room for entries that are not there.
+    /// Releases spare capacity.
     pub(crate) fn shrink(&mut self) {
         self.entries.shrink_to_fit();
     }

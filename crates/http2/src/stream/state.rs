@@ -1,6 +1,6 @@
 //! One stream that is open or half-closed (RFC 9113, section 5.1).
 //!
-//! The two sides end independently. A stream leaves the table when both have ended, or when it is reset.
+//! The two sides close independently. A stream is removed when both are closed, or when it is reset.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use crate::flow::{ReceiveWindow, SendWindow};
 use crate::hpack::HeaderBlock;
 use crate::limits::Tick;
 
-/// The side of the server.
+/// State of the server's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
     /// No head was sent.
     Waiting,
     /// The head was sent; DATA or trailers may follow.
     Answering,
-    /// The owner has given everything; it may not all be written yet.
+    /// The owner has sent everything; some of it may still be pending.
     Ended,
 }
 
-/// What follows the last pending byte.
+/// The continuation after the last pending byte.
 #[derive(Debug)]
 pub(crate) enum PendingEnd {
     /// The owner will send more.
@@ -30,27 +30,27 @@ pub(crate) enum PendingEnd {
     Trailers(HeaderBlock),
 }
 
-/// Body bytes that wait for a window or for the output buffer.
+/// Body bytes that are pending for a window or for the output buffer.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) chunks: VecDeque<Bytes>,
     pub(crate) bytes: usize,
     pub(crate) end: PendingEnd,
-    /// When bytes last moved on, or when the first began to wait.
+    /// Tick of the last progress, or of the first pending byte.
     pub(crate) since: Tick,
-    /// The id is in the queue of streams that can be written.
+    /// The id is in the queue of writable streams.
     pub(crate) queued: bool,
-    /// The owner kept a part and waits for an event.
+    /// The owner retained a part and waits for an event.
     pub(crate) room_wanted: bool,
-    /// The id is in the queue of streams whose owners wait for room.
+    /// The id is in the queue of streams with owners that wait for unsent bytes to drop.
     pub(crate) room_queued: bool,
-    /// The owner waits for the windows before it makes more.
+    /// The owner waits for the windows before it produces more.
     pub(crate) window_wanted: bool,
-    /// What its owner asked a window for goes before larger messages.
+    /// The message is short enough to be sent before larger ones.
     pub(crate) is_small: bool,
-    /// The id is in the queue of streams whose owners wait for the connection's window.
+    /// The id is in the queue of streams with owners that wait for the connection's window.
     pub(crate) window_queued: bool,
-    /// The owner was notified and has not come back. Others are notified after it.
+    /// The owner was notified and has not returned. Other owners are notified after it.
     pub(crate) notified: bool,
     /// The owner has returned, and one byte of the connection's window is reserved for it until it sends.
     pub(crate) reserved: bool,
@@ -68,13 +68,13 @@ pub(crate) struct StreamState {
     /// The peer has sent END_STREAM.
     pub(crate) remote_ended: bool,
     pub(crate) local: Local,
-    /// The stream outlasts its answer until the request has ended.
+    /// The stream stays open after its response until the request is complete.
     pub(crate) kept_open: bool,
-    /// END_STREAM of the answer is in the output buffer.
+    /// END_STREAM of the response is in the output buffer.
     pub(crate) answered: bool,
     pub(crate) receive: ReceiveWindow,
     pub(crate) send: SendWindow,
-    /// Body bytes that `content-length` still announces.
+    /// Remaining body bytes according to `content-length`.
     pub(crate) content_left: Option<u64>,
     pub(crate) pending: Pending,
     pub(crate) opened: Tick,
@@ -109,12 +109,13 @@ impl StreamState {
         }
     }
 
-    /// Has something to write that its window allows.
+    /// Reports whether the stream has something to write that its window allows.
     pub(crate) fn can_write(&self) -> bool {
         !self.pending.is_empty() && (self.pending.bytes == 0 || self.send.room() > 0)
     }
 
-    /// Has nothing to write, and an owner that waits for no window but the connection's.
+    /// Reports whether the stream has no pending bytes, and its owner waits for the connection's window
+    /// only.
     pub(crate) fn wants_window(&self) -> bool {
         self.pending.is_empty() && self.pending.window_wanted && self.send.room() > 0
     }

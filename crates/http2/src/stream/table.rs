@@ -1,28 +1,27 @@
 //! The live streams by id, and the ids of some that closed lately.
 //!
-//! Ids only ascend, so a new stream goes to the end of a deque and is found by binary search: no hashing
-//! that a peer could aim at, and no allocation once the deque has grown. Removed streams leave holes, which
-//! are closed when they outnumber the live ones.
+//! Ids only ascend, so a new stream is appended to a deque and found by binary search: no hashing that a
+//! peer could attack, and no allocation once the deque has grown. Removed streams leave holes, which are
+//! compacted when they outnumber the live ones.
 
 use std::collections::VecDeque;
 
 use super::state::StreamState;
 
-/// How a stream closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// Reset by this side: frames may be under way and are ignored.
+    /// Reset by this side: frames in flight are ignored.
     Reset,
-    /// Ended by both sides, or reset by the peer: further frames are errors.
+    /// Closed by both sides, or reset by the peer: further frames are errors.
     Ended,
-    /// Too long ago to be known, or never opened.
+    /// Closed too long ago to be remembered, or never opened.
     Unknown,
 }
 
-/// Ids of ended streams that are remembered, to name the right error: enough for frames that cross an answer.
+/// Remembered ids of closed streams, to report the right error for frames that cross a response.
 const ENDED_REMEMBERED: usize = 64;
 
-/// Holes beyond the number of live streams before they are closed.
+/// Minimum number of holes before they are compacted.
 const HOLES_MIN: usize = 16;
 
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl Streams {
         self.live
     }
 
-    /// Entries of memory held, for accounting.
+    /// Returns the bytes of memory held.
     pub(crate) fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<StreamSlot>()
             + (self.reset.capacity() + self.ended.capacity()) * size_of::<u32>()
@@ -68,7 +67,7 @@ impl Streams {
         self.slots.iter_mut().filter_map(|slot| slot.stream.as_mut())
     }
 
-    /// The id must be larger than that of every stream before.
+    /// Adds a stream. Its id must be larger than all earlier ones.
     pub(crate) fn insert(&mut self, stream: StreamState) -> &mut StreamState {
         debug_assert!(self.slots.back().is_none_or(|slot| slot.id < stream.id), "ids ascend");
         self.live += 1;
@@ -94,12 +93,12 @@ impl Streams {
         Some(stream)
     }
 
-    /// A stream that was refused or reset before it was opened.
+    /// Remembers the id of a stream that was rejected or reset before it was opened.
     pub(crate) fn remember_reset(&mut self, id: u32) {
         remember(&mut self.reset, self.reset_max, id);
     }
 
-    /// What is known of a stream that is not live.
+    /// Returns the reason why a stream is not live.
     pub(crate) fn closed(&self, id: u32) -> CloseReason {
         if self.reset.contains(&id) {
             CloseReason::Reset
@@ -110,7 +109,7 @@ impl Streams {
         }
     }
 
-    /// Gives memory back that only a busier time needed.
+    /// Releases memory that only a busier time needed.
     pub(crate) fn shrink(&mut self) {
         self.slots.shrink_to(self.live);
         if self.live == 0 {
@@ -119,7 +118,7 @@ impl Streams {
     }
 
     fn place(&self, id: u32) -> Option<usize> {
-        // The newest stream is asked for most.
+        // The latest stream is the most likely one.
         if self.slots.back()?.id == id {
             return Some(self.slots.len() - 1);
         }

@@ -1,16 +1,17 @@
-//! Any frames of a client, given to this crate and to the server of the `h2` crate, one by one. Shared by the
-//! property test and the fuzz target.
+//! Differential test of this crate and the server of the `h2` crate: both get the same client frames, one
+//! by one. Shared by the property test and the fuzz target.
 //!
-//! Law: after each frame both have the same requests, bodies, ends, trailers and resets, or this crate has
-//! refused the stream or the connection. What `h2` refuses, this crate refuses, but for this:
+//! Law: after each frame both report the same requests, bodies, ends of requests, trailers and resets,
+//! unless this crate has rejected the stream or the connection. Input rejected by `h2` is rejected by this
+//! crate too, with these exceptions:
 //!
-//! * GOAWAY. h2 ends the connection for most of them; the owner of this crate's connection gets an event.
-//! * A stream is refused where h2 refuses the connection: for fields that cannot be named, which make a
-//!   request malformed (RFC 9113, 8.1.1), and for what follows a stream's end.
-//! * A list of fields that is too large is answered with 431. The fields beyond the limit are not looked at;
-//!   h2 refuses the connection for one of them without a name.
-//! * An empty authority is none, as it is to grpc-go; h2 refuses the stream.
-//! * A header block is decoded when it is complete. h2 decodes each fragment, so it refuses earlier.
+//! * GOAWAY. h2 closes the connection for most of them; the owner of this crate's connection gets an event.
+//! * This crate rejects the stream where h2 rejects the connection: for invalid field names, which make a
+//!   request malformed (RFC 9113, 8.1.1), and for frames after END_STREAM.
+//! * This crate responds with 431 to a header list that is too large, without checking the fields beyond
+//!   the limit; h2 rejects the connection if one of them has no name.
+//! * This crate treats an empty authority as absent, like grpc-go; h2 rejects the stream.
+//! * This crate decodes complete header blocks. h2 decodes each fragment, so it rejects earlier.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,45 +27,45 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Streams that may be open, on both sides.
 const STREAMS_MAX: u32 = 20;
-/// Bytes of a header list that are too many on both sides. This crate accepts as many as it announces, h2 one
+/// Header list size above the limits of both sides. This crate accepts the announced size, h2 one byte
 /// less.
 const LIST_BYTES_TOO_MANY: u32 = 4096;
-/// Far more than an input reaches, where the two sides count differently.
+/// A value out of reach, for limits that the two sides count differently.
 const MANY: u32 = 1 << 20;
 
-/// A field without which heads are remembered: one that inputs have often.
+/// The varying field: a name that is frequent in the inputs.
 const VARYING: &str = "a";
 
-/// Fields, sorted: equal names have an order, others do not.
+/// Fields sorted by name: only the order of equal names matters.
 type Fields = Vec<(String, Vec<u8>)>;
 
-/// What one side knows of a stream.
+/// The state of a stream, as reported by one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Stream {
     head: Option<(String, String, Fields)>,
     body: Vec<u8>,
     has_ended: bool,
     trailers: Fields,
-    /// By the client.
+    /// Reset by the client.
     was_reset: bool,
 }
 
-/// What one side knows, and has said.
+/// The state of one side.
 #[derive(Debug, Default)]
 struct Side {
     streams: BTreeMap<u32, Stream>,
-    /// Streams that it has refused.
+    /// Streams rejected by this side.
     refused: BTreeSet<u32>,
-    /// Streams that it has answered itself.
+    /// Streams that this side has sent a response on by itself.
     answered: BTreeSet<u32>,
-    /// It has refused the connection.
+    /// This side has rejected the connection.
     has_failed: bool,
     /// A request had an empty authority.
     has_empty_authority: bool,
 }
 
 impl Side {
-    /// Notes what its output refuses.
+    /// Records the rejections in its output.
     fn read_output(&mut self, output: &[u8]) {
         for (kind, _, stream, _) in crate::common::frames(output) {
             match kind {
@@ -136,7 +137,7 @@ impl Ours {
                         Stream { head: Some(head), body: body.to_vec(), has_ended: end, ..Stream::default() };
                     streams.insert(stream.number(), new);
                 }
-                // As the server that owns the connection does.
+                // Like the server that owns the connection.
                 None => self.connection.reset(stream, http2::ErrorCode::PROTOCOL_ERROR),
             },
             Event::Data { stream, bytes, end } => {
@@ -164,7 +165,7 @@ impl Ours {
     }
 }
 
-/// A head as `http` names it, or None if it cannot.
+/// Converts a head with the rules of the crate `http`, or returns None if they do not allow it.
 fn named(head: &Head, varying: Option<Varying>) -> Option<(String, String, Fields)> {
     let method = http::Method::from_bytes(&head.method).ok()?;
     let mut parts = http::uri::Parts::default();
@@ -188,7 +189,7 @@ fn named(head: &Head, varying: Option<Varying>) -> Option<(String, String, Field
     Some((method.to_string(), uri.to_string(), sorted(&map)))
 }
 
-/// A socket of which this program is the other end.
+/// A socket with the other end in this program.
 #[derive(Clone, Default)]
 struct Pipe(Rc<RefCell<(Vec<u8>, Vec<u8>)>>);
 
@@ -233,7 +234,7 @@ struct Theirs {
 }
 
 impl Theirs {
-    /// After the preface and the first settings, which `hello` begins with.
+    /// Reads the preface and the first settings, which `hello` starts with.
     fn new(hello: &[u8]) -> Theirs {
         let pipe = Pipe::default();
         pipe.0.borrow_mut().0.extend_from_slice(hello);
@@ -264,11 +265,11 @@ impl Theirs {
         for (id, body, respond) in &mut self.open {
             let stream = self.side.streams.get_mut(id).expect("it was accepted");
             read(stream, body);
-            // A body that was read to its end does not say that the stream was reset after it.
+            // A completely read body does not report a later reset of the stream.
             let reset = respond.poll_reset(&mut Context::from_waker(Waker::noop()));
             stream.was_reset |= matches!(reset, Poll::Ready(Ok(_)));
         }
-        // What was read may have given something to write.
+        // Write the responses to the frames just read.
         self.drive();
         let output = std::mem::take(&mut self.pipe.0.borrow_mut().1);
         self.side.read_output(&output);
@@ -295,7 +296,7 @@ impl Theirs {
     }
 }
 
-/// Reads what there is of a body.
+/// Reads the available part of a body.
 fn read(stream: &mut Stream, body: &mut h2::RecvStream) {
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -342,7 +343,7 @@ pub fn check(input: &[u8]) {
         if ours.side.has_failed || ours.side.has_empty_authority {
             return;
         }
-        // h2 ends a connection for it; the owner of this crate's gets an event.
+        // h2 closes the connection for it; the owner of this crate's connection gets an event.
         if frame[3] == crate::common::GOAWAY {
             return;
         }

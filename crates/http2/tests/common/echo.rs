@@ -1,5 +1,5 @@
-//! A handler that sends back each body as it comes, and remembers the heads. What the client does not take,
-//! it does not release, so the client waits.
+//! A handler that echoes bodies as they arrive, and records the heads. It releases bytes once the
+//! connection has accepted their echo, so a client that does not read has to wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ pub type Requests = Arc<Mutex<BTreeMap<String, (Arc<Head>, Option<Vec<Field>>)>>
 pub struct Echo {
     pub requests: Requests,
     names: BTreeMap<StreamId, String>,
-    /// Bytes that wait for room, and whether they are the last.
+    /// Bytes waiting for capacity, and whether they are the last.
     waiting: BTreeMap<StreamId, (Bytes, bool)>,
     head: HeaderBlock,
     trailers: HeaderBlock,

@@ -1,14 +1,15 @@
-//! A connection as one task of tokio, for tests and the example: the member has a task that does more.
+//! A connection as one tokio task, for tests and the example. The member has its own, larger
+//! implementation.
 //!
 //! ```text
 //!   read once ──▶ handle all of it ──▶ write once ──▶ yield if more is there
 //! ```
 //!
-//! * All requests of a read are handled before anything is written, so their answers leave together.
+//! * All requests of a read are handled before the next write, so that their responses leave together.
 //! * A round is bounded by `Limits::read_bytes` and `Limits::round_bytes_max`; then other
 //!   tasks run.
-//! * Output that the socket does not take stops reading once the output buffer is full.
-//! * Waits that last too long end: see [`Deadlines`].
+//! * If the socket does not accept output, reading stops once the output buffer is full.
+//! * Waits have deadlines: see [`Deadlines`].
 
 #![allow(dead_code, reason = "each user needs its part")]
 
@@ -24,35 +25,35 @@ use tokio_util::io::poll_read_buf;
 
 use http2::{Connection, ErrorCode, Limits, PeerWait, ProcessResult, StreamId, Tick};
 
-/// What answers the requests of a connection. It is dropped when the connection ends, and with it what it
-/// had begun.
+/// Serves the requests of a connection. Dropped with the connection, including its unfinished work.
 pub trait Handler {
-    /// Takes the events of a round, until there are none, and answers what it can answer at once.
+    /// Takes all events of a round, and sends the responses that are available immediately.
     fn round(&mut self, connection: &mut Connection);
 
-    /// Sends answers that became ready later. Ready when it has sent something; it is then polled again.
+    /// Sends responses that became available later. Ready when it has sent some; it is then polled again.
     fn poll(&mut self, _context: &mut Context<'_>, _connection: &mut Connection) -> Poll<()> {
         Poll::Pending
     }
 
-    /// The request may stay open as long as it likes: it is a stream of messages.
+    /// Reports whether the request may stay open indefinitely, as a stream of messages.
     fn stays_open(&self, _stream: StreamId) -> bool {
         false
     }
 }
 
-/// How often deadlines are checked: late by a second does not matter where they are tens of them.
+/// Interval of deadline checks: a second late does not matter for deadlines of tens of seconds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long, and for how many bytes, a client is read after the last GOAWAY, so that it can receive GOAWAY
-/// before the kernel answers its bytes with a reset.
+/// Limits on reading from a client after the last GOAWAY, so that it receives GOAWAY before the kernel
+/// resets the connection because of unread bytes.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
-/// How long a client may take to answer the first GOAWAY of a shutdown.
+/// Time for a client to acknowledge the first GOAWAY of a shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Serves one connection until it ends. `shutdown` begins a graceful end: streams under way are still served.
+/// Serves one connection until it is closed. `shutdown` starts a graceful shutdown: open streams are still
+/// served.
 pub async fn serve<S, H>(
     socket: S,
     handler: H,
@@ -93,7 +94,7 @@ where
     }
 }
 
-/// What the task does next.
+/// The next step of the task.
 enum Next {
     Round,
     /// A round after other tasks.
@@ -114,9 +115,9 @@ struct Task<S, H> {
     timer: Pin<Box<Sleep>>,
     /// An idle connection without waits has no timer.
     timer_armed: bool,
-    /// Nothing was read since the last check.
+    /// No bytes were read since the last check.
     idle: bool,
-    /// When the shutdown began.
+    /// Start of the shutdown.
     stopping_since: Option<Tick>,
 }
 
@@ -132,7 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         progress
     }
 
-    /// Writes what there is, then waits for what comes first: bytes, answers, time, shutdown.
+    /// Writes the output, then waits for the first of: bytes, responses, time, shutdown.
     fn poll_next(
         &mut self,
         context: &mut Context<'_>,
@@ -152,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         if written.is_pending() && !self.timer_armed {
             self.arm(Instant::now() + CHECK_INTERVAL);
         }
-        // An answer that used less of the window than there was leaves the rest to the next.
+        // A response that used less of the window than available leaves the rest to the next owner.
         if self.connection.has_events() {
             return Poll::Ready(Ok(Next::Round));
         }
@@ -189,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         }
         Poll::Ready(Ok(match bytes {
             0 => Next::End,
-            // The socket probably holds more: the others first.
+            // The socket probably holds more: yield to other tasks first.
             _ if bytes == room => Next::Yield,
             _ => Next::Round,
         }))
@@ -203,7 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(bytes) => {
                     self.connection.written(bytes);
-                    // There may be room for answers that waited.
+                    // Responses may have been waiting for capacity.
                     self.handler.round(&mut self.connection);
                 }
             }
@@ -247,7 +248,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
         self.timer_armed = true;
     }
 
-    /// Ends the connection after GOAWAY: reads and drops what comes, until the client closes.
+    /// Closes the connection after GOAWAY: discards input until the client closes it.
     async fn close(mut self) -> io::Result<()> {
         poll_fn(|context| Pin::new(&mut self.socket).poll_shutdown(context)).await?;
         let mut buffer = bytes::BytesMut::with_capacity(4096);
@@ -269,8 +270,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Task<S, H> {
     }
 }
 
-/// Milliseconds that each wait may last. The defaults suit clients on slow networks, and end those that send
-/// nothing.
+/// Maximum durations of waits in milliseconds. The defaults suit clients on slow networks, and disconnect
+/// silent ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
     /// From the accepted socket to the client's SETTINGS.
@@ -279,14 +280,14 @@ pub struct Deadlines {
     pub settings_ack: Tick,
     /// From the first byte of a frame or header block to its last.
     pub frame: Tick,
-    /// From the head of a request to its end, unless [`Handler::stays_open`].
+    /// From the head of a request to its last byte, unless [`Handler::stays_open`].
     pub body: Tick,
-    /// Without a byte of an answer that the client's windows admit. The stream is reset.
+    /// Without progress of a response that the client's windows admit. The stream is reset.
     pub window: Tick,
-    /// Without a byte that the socket takes.
+    /// Without output accepted by the socket.
     pub output: Tick,
-    /// From the first GOAWAY of a shutdown to the end of the last stream: one that stays open may have no
-    /// end. Then the connection is closed.
+    /// From the first GOAWAY of a shutdown to the last stream's completion, as streams may stay open
+    /// indefinitely. Then the connection is closed.
     pub drain: Tick,
 }
 
@@ -305,13 +306,13 @@ impl Default for Deadlines {
     }
 }
 
-/// What the deadlines did.
+/// The result of a deadline check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checked {
     /// Something may still time out.
     Waits,
     Nothing,
-    /// The socket has taken nothing: no error can be sent either.
+    /// The socket accepts no output, so an error cannot be sent either.
     Dead,
 }
 
@@ -327,7 +328,7 @@ impl Deadlines {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Applies the deadlines.
     fn check(
         &self,
         connection: &mut Connection,

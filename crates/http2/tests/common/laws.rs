@@ -1,8 +1,8 @@
-//! Laws of a connection for any bytes of its peer. Shared by the property test and the fuzz target.
+//! Laws of a connection for arbitrary input. Shared by the property test and the fuzz target.
 //!
-//! * Nothing panics.
-//! * Events and output are the same wherever the bytes are cut.
-//! * Memory stays within what the limits add up to, for any answers of the owner.
+//! * There is no panic.
+//! * Events and output do not depend on the boundaries of reads.
+//! * Memory stays within the sum of the limits, for any responses of the owner.
 
 use bytes::Bytes;
 use http2::{Connection, EndOfBody, ErrorCode, Event, HeaderBlock, Limits, ProcessResult, SendResult};
@@ -32,11 +32,11 @@ pub fn limits() -> Limits {
     }
 }
 
-/// What the limits add up to. Buffers grow by doubling, so each may hold twice its content.
+/// The sum of the limits. Buffers grow by doubling, so each may hold twice its content.
 fn memory_max(limits: &Limits) -> usize {
     let frame = limits.frame_bytes_max as usize + 9;
     let input = 2 * (limits.read_bytes + frame) + frame;
-    // Beyond the limit: one frame of each stream, its header blocks, and the answers to one frame.
+    // Beyond the limit: one frame of each stream, its header blocks, and the responses to one frame.
     let output = 2 * (limits.output_bytes_max + (limits.streams_max as usize + 1) * 1024 + frame);
     let headers = 2 * limits.header_block_bytes_max
         + limits.header_table_bytes_max as usize
@@ -49,7 +49,7 @@ fn memory_max(limits: &Limits) -> usize {
     input + output + headers + events + streams + limits.connection_unsent_bytes_max
 }
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub events: Vec<Event>,
@@ -57,7 +57,7 @@ pub struct Seen {
     pub failed: Option<ErrorCode>,
 }
 
-/// Feeds `pieces` and lets `owner` see each event.
+/// Feeds `pieces` and passes each event to `owner`.
 fn run<'a>(
     limits: &Limits,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -93,10 +93,10 @@ fn run<'a>(
     seen
 }
 
-/// An owner that only looks.
+/// A passive owner.
 fn look(_: &mut Connection, _: &Event) {}
 
-/// An owner that answers each request at once, resets some, and releases what it gets.
+/// An owner that responds to each request immediately, resets some, and releases all bytes.
 fn answer(connection: &mut Connection, event: &Event) {
     let head = HeaderBlock::new([(":status", "200"), ("content-type", "application/grpc")]);
     let trailers = HeaderBlock::new([("grpc-status", "0")]);
@@ -135,7 +135,7 @@ fn answer(connection: &mut Connection, event: &Event) {
     }
 }
 
-/// Cuts `bytes` into pieces of the given lengths, in turn.
+/// Splits `bytes` into pieces of the given lengths, repeated cyclically.
 fn cut<'a>(mut bytes: &'a [u8], lengths: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let mut lengths = lengths.iter().cycle();
     std::iter::from_fn(move || {

@@ -30,7 +30,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What every client sends first.
+/// The first bytes of every client.
 pub fn hello() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[]), &frame(SETTINGS, ACK, 0, &[])].concat()
 }
@@ -69,7 +69,7 @@ pub fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
     frames
 }
 
-/// A connection whose preface is done and whose output so far is taken.
+/// Returns a connection after the handshake, with its output removed.
 pub fn open(limits: Limits) -> Connection {
     let mut connection = Connection::new(limits, 0);
     connection.receive(&hello());
@@ -91,13 +91,13 @@ pub fn take_events(connection: &mut Connection) -> Vec<Event> {
     std::iter::from_fn(|| connection.next_event()).collect()
 }
 
-/// Events as if every DATA frame had come alone.
+/// Splits events as if every DATA frame had arrived in a separate read.
 pub fn separated(events: Vec<Event>) -> Vec<Event> {
     let mut separated = Vec::new();
     for event in events {
         match event {
             Event::Request { stream, head, varying, body, end } => {
-                // A head with END_STREAM and one with an empty last frame of DATA look the same, and are.
+                // A head with END_STREAM and one with an empty last DATA frame are equivalent.
                 separated.push(Event::Request {
                     stream,
                     head,
@@ -119,7 +119,7 @@ pub fn separated(events: Vec<Event>) -> Vec<Event> {
     separated
 }
 
-/// How an encoder writes a field that it does not have.
+/// The encoding of a field that is not in the table.
 #[derive(Clone, Copy, Debug)]
 pub enum How {
     Added,
@@ -138,7 +138,7 @@ impl Encoder {
         Encoder { table: Default::default(), bytes_max }
     }
 
-    /// What begins the first block if the table is not as large as is usual.
+    /// Returns the size update that precedes the first block, if the table size is not the default.
     pub fn update(&self) -> Vec<u8> {
         integer(0x20, 5, self.bytes_max as usize)
     }
@@ -147,7 +147,7 @@ impl Encoder {
         self.block_as(fields, &[])
     }
 
-    /// As [`Encoder::block`], with what is done with each field.
+    /// Like [`Encoder::block`], with the encoding of each field.
     pub fn block_as(&mut self, fields: &[(&str, &str)], how: &[How]) -> Vec<u8> {
         let mut block = Vec::new();
         for (place, (name, value)) in fields.iter().enumerate() {

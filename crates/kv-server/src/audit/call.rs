@@ -1,4 +1,4 @@
-//! A call from its begin to its line.
+//! An audited call, from its start to its line.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use auth::{Auth, Credential};
 use config::{AuditLevel, AuditSettings};
 use telemetry::metrics::AuditMetrics;
 
-/// Where lines go, and which calls have one.
+/// The target of audit lines, and the level that selects calls.
 #[derive(Debug)]
 pub struct AuditLog {
     queue: AuditQueue,
@@ -23,32 +23,33 @@ pub struct AuditLog {
     auth: Arc<Auth>,
 }
 
-/// Who makes a call.
+/// The sender of a call.
 #[derive(Clone, Debug)]
 pub struct Who {
     pub credential: Credential,
     pub address: Option<SocketAddr>,
-    /// What the certificate of the connection names.
+    /// Identity in the connection's certificate.
     pub certificate: Option<Arc<Session>>,
 }
 
-/// A call under way. Its line is made when it ends. One that is dropped before was given up by its client.
+/// A call in progress. Its line is written when it completes. A call dropped before that was cancelled by
+/// its client.
 #[derive(Debug)]
 pub struct AuditedCall {
     log: Arc<AuditLog>,
     who: Who,
-    /// Known at the begin: a call may end the token that it was made with.
+    /// Resolved at the start: the call may invalidate its own token.
     user: Option<String>,
     is_root: bool,
     method: Method,
     request: Bytes,
-    /// What the request names, if that is known already.
+    /// The subject of the request, if it is known already.
     subject: Option<AuditSubject>,
     has_ended: bool,
 }
 
 impl AuditLog {
-    /// None without `--audit-log`.
+    /// Returns None without `--audit-log`.
     pub fn start(
         settings: Option<&AuditSettings>,
         auth: &Arc<Auth>,
@@ -59,12 +60,12 @@ impl AuditLog {
         Ok(Some(Arc::new(AuditLog { queue, level: *level, auth: Arc::clone(auth) })))
     }
 
-    /// Waits for the lines that are left, a second at most. Blocks.
+    /// Flushes the remaining lines, for a second at most. Blocks.
     pub fn close(&self) {
         self.queue.close();
     }
 
-    /// A call begins.
+    /// Starts auditing a call.
     pub fn begin(self: &Arc<Self>, who: Who, method: Method) -> AuditedCall {
         let caller = self.auth.user_of(&who.credential);
         let (user, is_root) = (caller.user().map(str::to_owned), caller.is_root());
@@ -74,24 +75,24 @@ impl AuditLog {
 }
 
 impl AuditedCall {
-    /// The request, encoded.
+    /// Sets the encoded request.
     pub fn with_request(mut self, request: Bytes) -> AuditedCall {
         self.request = request;
         self
     }
 
-    /// The same of a request that is not kept.
+    /// Sets the subject of a request that is not retained.
     pub fn with_subject(mut self, subject: AuditSubject) -> AuditedCall {
         self.subject = Some(subject);
         self
     }
 
-    /// The call has ended, with the revision of its answer or with a refusal.
+    /// Completes the call with the revision of its response, or with an error.
     pub fn end(mut self, result: Result<Option<i64>, &Status>) {
         self.finish(result);
     }
 
-    /// As `end`, of a request that is not an encoded one.
+    /// Completes a call with a request that is not encoded; see [`AuditedCall::end`].
     pub fn end_of(self, subject: AuditSubject, result: Result<Option<i64>, &Status>) {
         self.with_subject(subject).end(result);
     }
@@ -117,7 +118,7 @@ impl AuditedCall {
             return;
         }
         let user = self.user.take().or_else(|| {
-            // The token may have become known while the call was under way.
+            // The token may have become known while the call was in progress.
             self.log.auth.user_of(&self.who.credential).user().map(str::to_owned)
         });
         let line = AuditLine {
@@ -135,7 +136,7 @@ impl AuditedCall {
         self.log.queue.push(line.text(), self.who.address.map(|address| address.ip()));
     }
 
-    /// Whether the call failed because of its caller.
+    /// Reports whether the call failed because of its caller.
     fn is_refusal(&self, status: &Status) -> bool {
         const REFUSALS: [Error; 5] = [
             Error::UserEmpty,
@@ -146,7 +147,7 @@ impl AuditedCall {
         ];
         REFUSALS.iter().any(|error| status.message() == error.message())
             || (self.method == Method::Authenticate && status.message() == grpc_errors::no_password_user().message())
-            // A certificate or a signed token may name a user who is not there.
+            // A certificate or a signed token may name an unknown user.
             || (status.message() == Error::UserNotFound.message() && !self.is_root)
     }
 }
@@ -159,7 +160,7 @@ impl Drop for AuditedCall {
     }
 }
 
-/// One line, in the order in which its fields are written.
+/// One line. The order of the fields is that of the output.
 #[derive(Serialize)]
 struct AuditLine<'a> {
     ts: String,
@@ -271,7 +272,7 @@ mod tests {
         assert!(line.len() < 12 << 10 && line.contains(r#""truncated":true"#), "{} bytes", line.len());
     }
 
-    /// A byte that is no field follows what the line has.
+    /// The transaction is followed by an invalid byte, which must not be read.
     #[test]
     fn a_transaction_is_read_no_further_than_its_line_needs() {
         let put = PutRequest { key: "k".into(), ..PutRequest::default() };

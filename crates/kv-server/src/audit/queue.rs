@@ -1,12 +1,12 @@
-//! Lines that wait, and the thread that writes them.
+//! The queue of audit lines, and the thread that writes them.
 //!
-//! * The thread writes all lines that wait at once, 256 at most.
-//! * When half of the queue is taken, the other half is for addresses with few lines in it: a client that
-//!   floods the member does not hide what others do.
-//! * A write that fails loses its lines. The thread goes on with the next ones.
-//! * A file that was moved away is left, and made again by its name before the next write: logrotate needs no
-//!   signal.
-//! * A line that was cut short by a failing write ends before the next one begins.
+//! * The thread writes up to 256 queued lines together.
+//! * When half of the queue is full, the other half is reserved for addresses with few lines in it: a
+//!   client that floods the member does not hide other clients' calls.
+//! * A failed write loses its lines. The thread continues with the following ones.
+//! * If the file was moved, it is closed, and a new one is created under its name before the next write:
+//!   logrotate needs no signal.
+//! * A line truncated by a failed write is terminated before the following one.
 
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, RandomState};
@@ -27,17 +27,16 @@ use auth::network;
 use config::AuditTarget;
 use telemetry::metrics::AuditMetrics;
 
-/// Lines that wait: some seconds of a disk that hesitates. A line has 12 KiB at most, so that all take 48
-/// MiB. One more is lost.
+/// Capacity of the queue: some seconds of a stalled disk. A line has 12 KiB at most, so all of them take 48
+/// MiB. Further lines are dropped.
 const LINES_MAX: usize = 4096;
-/// Addresses are counted in so many groups, by a hash that only this process knows.
+/// Number of groups of addresses, by a hash with a secret key.
 const GROUPS: usize = 256;
-/// Lines of a group when half of the queue is taken: 16 groups at once must flood it to fill it.
+/// Lines of a group when half of the queue is full: an attacker needs 16 groups to fill it.
 const GROUP_PART: usize = 32;
-/// Lines in one write.
+/// Maximum number of lines per write.
 const BATCH_LINES_MAX: usize = 256;
-/// How long the end of the process waits for the lines that are left: a target that is stuck holds it up no
-/// longer.
+/// Time limit for writing the remaining lines at exit, so that a stuck target does not block it.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Why the audit log cannot be started.
@@ -50,13 +49,13 @@ pub enum AuditError {
 }
 
 enum Item {
-    /// With the group of its address.
+    /// A line and the group of its address.
     Line(String, usize),
-    /// Answered when all lines before it were written.
+    /// Acknowledged when all lines before it were written.
     Close(SyncSender<()>),
 }
 
-/// Where lines are handed over.
+/// The sending side of the queue.
 #[derive(Debug)]
 pub struct AuditQueue {
     items: SyncSender<Item>,
@@ -65,7 +64,7 @@ pub struct AuditQueue {
     metrics: AuditMetrics,
 }
 
-/// Lines in the queue, by the group of their address.
+/// Number of queued lines, by the group of their address.
 #[derive(Debug)]
 struct WaitingLines {
     lines_max: usize,
@@ -78,7 +77,7 @@ impl WaitingLines {
         WaitingLines { lines_max, all: AtomicUsize::new(0), groups: [const { AtomicUsize::new(0) }; GROUPS] }
     }
 
-    /// Counts a line of this group, if it may wait.
+    /// Counts a line of this group. Returns false if the line must be dropped.
     fn enter(&self, group: usize) -> bool {
         let all = self.all.fetch_add(1, Ordering::Relaxed);
         let own = self.groups[group].fetch_add(1, Ordering::Relaxed);
@@ -112,7 +111,7 @@ impl AuditQueue {
         Ok(queue)
     }
 
-    /// Hands a line over, without its line break, about a request from `address`.
+    /// Queues a line, without its line break, about a request from `address`.
     pub fn push(&self, line: String, address: Option<IpAddr>) {
         let group = self.group_of(address);
         if !self.waiting.enter(group) {
@@ -133,17 +132,17 @@ impl AuditQueue {
         usize::try_from(hash).expect("a group is below GROUPS")
     }
 
-    /// Waits until the lines before were written, for [`CLOSE_WITHIN`] at most. Blocks.
+    /// Waits until all queued lines are written, for [`CLOSE_WITHIN`] at most. Blocks.
     pub fn close(&self) {
         let (written, wait) = sync_channel(1);
-        // A full queue is one that is not written: the end of the process does not wait for it.
+        // A full queue means that the target is stuck, so this does not wait for it.
         if self.items.try_send(Item::Close(written)).is_ok() {
             let _stuck = wait.recv_timeout(CLOSE_WITHIN);
         }
     }
 }
 
-/// A file, by its name.
+/// A log file, identified by its name.
 struct NamedLog {
     path: PathBuf,
     file: File,
@@ -155,7 +154,7 @@ impl NamedLog {
         Ok(NamedLog { path, file })
     }
 
-    /// Whether the name stands for another file than the open one, or for none.
+    /// Reports whether the name refers to another file than the open one, or to none.
     fn is_moved(&self) -> std::io::Result<bool> {
         let id = |of: Metadata| (of.dev(), of.ino());
         let open = self.file.metadata()?;
@@ -180,25 +179,26 @@ impl Write for NamedLog {
     }
 }
 
-/// Only the owner may read a file that is made here. A pipe that no process reads is an error, not a wait.
+/// Opens or creates a file, readable by its owner only. Opening a pipe without a reader fails instead of
+/// blocking.
 fn open(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     let at_once = OFlags::NONBLOCK.bits().cast_signed();
     let file = options.append(true).create(true).mode(0o600).custom_flags(at_once).open(path)?;
-    // Writes to a pipe wait for its reader, and lines in the queue for them.
+    // Writes block while a pipe is full; lines are queued in the meantime.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-/// The lines in the order in which they came, to `to`.
+/// Writes the lines in order.
 struct LogWriter<W> {
     items: Receiver<Item>,
     waiting: Arc<WaitingLines>,
     to: W,
     metrics: AuditMetrics,
-    /// Lost lines that the log says were lost.
+    /// Number of lost lines that the log has reported.
     noted: u64,
-    /// The last byte that was written is inside a line.
+    /// The last written byte is inside a line.
     is_cut: bool,
     is_failing: bool,
 }
@@ -216,7 +216,7 @@ fn new<W: Write>(lines_max: usize, to: W, metrics: AuditMetrics) -> (AuditQueue,
 }
 
 impl<W: Write> LogWriter<W> {
-    /// Until the queue is gone.
+    /// Runs until the queue is dropped.
     fn run(mut self) {
         while let Ok(first) = self.items.recv() {
             let (mut lines, mut next) = (Vec::new(), Some(first));
@@ -277,20 +277,18 @@ impl<W: Write> LogWriter<W> {
     }
 }
 
-/// The line that counts lost ones.
 fn lost_line(count: u64) -> String {
     serde_json::json!({ "ts": now(), "lost": count }).to_string()
 }
 
-/// The time, as lines have it.
 pub(super) fn now() -> String {
     let mut text = String::new();
-    // Only fails where the clock has no such year.
+    // Fails only if the year is out of range.
     let _unwritten = SystemTime.format_time(&mut format::Writer::new(&mut text));
     text
 }
 
-/// How many bytes were written, and whether that is all.
+/// Returns the number of written bytes, and an error if there are more.
 fn write_whole(to: &mut impl Write, bytes: &[u8]) -> (usize, std::io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -312,7 +310,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::sync::{Arc, Mutex};
 
-    /// Takes as many bytes as there is room for.
+    /// Accepts bytes up to its capacity.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(usize, Vec<u8>)>>);
 
@@ -372,7 +370,7 @@ mod tests {
         (0..2 * LINES_MAX).for_each(|_| queue.push("refused".to_owned(), liar));
         let lost = metrics.lost.get();
         assert_eq!(2 * LINES_MAX as u64 - lost, LINES_MAX as u64 / 2);
-        // In one group by chance: one in 256.
+        // They share a group with probability 1/256.
         if queue.group_of(liar) != queue.group_of(other) {
             queue.push("change".to_owned(), other);
             assert_eq!(metrics.lost.get(), lost);
@@ -426,7 +424,7 @@ mod tests {
         write_whole(&mut file, b"one\n").1.unwrap();
         std::fs::rename(&path, &moved).unwrap();
         write_whole(&mut file, b"two\n").1.unwrap();
-        // Another program's, which is appended to.
+        // A file of another program is appended to.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "new\n").unwrap();
         write_whole(&mut file, b"three\n").1.unwrap();

@@ -1,13 +1,14 @@
-//! Members that find each other in another cluster, as etcd's v3 discovery does.
+//! Discovery of a new cluster's members through another cluster, like etcd's v3 discovery.
 //!
 //! ```text
-//!   /_etcd/registry/TOKEN/_config/size    how many members the new cluster has; an operator puts it
-//!   /_etcd/registry/TOKEN/members/ID      NAME=URL,…; a member puts its own
+//!   /_etcd/registry/TOKEN/_config/size    size of the new cluster, stored by an operator
+//!   /_etcd/registry/TOKEN/members/ID      NAME=URL,…, stored by each member
 //! ```
 //!
-//! * The first SIZE members, by the revision in which they registered, are the cluster. One more is refused.
-//! * A request that fails is made again, later and later, without an end: the operator sees the warnings.
-//! * A registration that is no member is ignored, and logged once until it changes.
+//! * The first SIZE registrations, by create revision, form the cluster. Further members fail with "cluster
+//!   is full".
+//! * Failed requests are retried with exponential backoff and without a limit. Each failure is logged.
+//! * Malformed registrations are ignored, and logged once until they change.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,13 +24,13 @@ use process::log::causes;
 use transport::tls::Dialer;
 
 const REGISTRY: &str = "/_etcd/registry";
-/// Between two looks at who has registered: members of a new cluster are started within seconds or minutes.
+/// Polling interval. Members of a new cluster are started within seconds or minutes.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// First and longest pause after a failed request.
+/// Initial and maximum backoff after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Why the registry cannot be used. Texts of etcd.
+/// Unusable registry, with etcd's error texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     #[error("discovery: size key not found")]
@@ -38,13 +39,13 @@ pub enum JoinError {
     BadSize,
     #[error("discovery: cluster is full")]
     Full,
-    /// An endpoint that no attempt can reach.
+    /// Malformed endpoint URL.
     #[error("discovery: invalid peer URL: {0}")]
     Endpoint(String),
 }
 
-/// Registers the member `id` as `config` and returns the configuration of all members, once all have
-/// registered.
+/// Registers the member `id` as `config`, waits until all members have registered, and returns the initial
+/// cluster.
 pub async fn join(
     cluster: &DiscoveryCluster,
     dialer: &Dialer,
@@ -54,7 +55,7 @@ pub async fn join(
     let registry = Registry::new(cluster, dialer)?;
     let mut ignored = IgnoredMembers::default();
     let own = format!("{REGISTRY}/{}/members/{id:x}", cluster.token);
-    // A member too many leaves no trace.
+    // Check before registering, so that a surplus member does not write to the registry.
     let size = registry.size().await?;
     let known = ignored.leave_out(registry.registrations().await);
     check_place(&known, &own, size)?;
@@ -80,20 +81,19 @@ pub async fn join(
     }
 }
 
-/// Whether the member is, or would be, one of the first `size`.
+/// Returns an error unless the member is, or would be, one of the first `size`.
 fn check_place(known: &[(String, String)], own: &str, size: usize) -> Result<(), JoinError> {
     let place = known.iter().position(|(key, _)| key == own).unwrap_or(known.len());
     if place < size { Ok(()) } else { Err(JoinError::Full) }
 }
 
-/// The size as an operator stored it.
 fn parse_size(stored: &[KeyValue]) -> Result<usize, JoinError> {
     let stored = stored.first().ok_or(JoinError::SizeNotFound)?;
     let text = std::str::from_utf8(&stored.value).map_err(|_| JoinError::BadSize)?;
     text.parse().ok().filter(|size| *size > 0).ok_or(JoinError::BadSize)
 }
 
-/// Keys and values of what is registered, the first to register first.
+/// Returns keys and values in order of registration.
 fn registered(mut stored: Vec<KeyValue>) -> Vec<(String, String)> {
     stored.sort_by_key(|pair| pair.create_revision);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -104,12 +104,13 @@ fn is_member(config: &str) -> bool {
     config.split(',').all(|part| part.split_once('=').is_some_and(|(_, url)| !url.is_empty()))
 }
 
-/// Registrations that are no members, as they were logged. Holds what the last answer held.
+/// Malformed registrations in the previous response, for which a warning was logged.
 #[derive(Default)]
 struct IgnoredMembers(HashMap<String, String>);
 
 impl IgnoredMembers {
-    /// The registrations of members. The others are logged if the last answer did not have them so.
+    /// Returns the well-formed registrations. Logs the others unless the previous response had them
+    /// unchanged.
     fn leave_out(&mut self, registrations: Vec<(String, String)>) -> Vec<(String, String)> {
         let (members, others) = registrations.into_iter().partition(|(_, config)| is_member(config));
         let others: Vec<(String, String)> = others;
@@ -121,7 +122,6 @@ impl IgnoredMembers {
     }
 }
 
-/// The endpoints of the other cluster.
 struct Registry<'a> {
     cluster: &'a DiscoveryCluster,
     endpoints: Vec<Endpoint>,
@@ -151,7 +151,7 @@ impl<'a> Registry<'a> {
 
     async fn registrations(&self) -> Vec<(String, String)> {
         let prefix = format!("{REGISTRY}/{}/members/", self.cluster.token);
-        // The byte after the slash.
+        // End of the prefix: `0` is the byte after `/`.
         let end = format!("{REGISTRY}/{}/members0", self.cluster.token);
         let request = RangeRequest { key: prefix.into(), range_end: end.into(), ..RangeRequest::default() };
         registered(self.range(request).await)
@@ -171,7 +171,7 @@ impl<'a> Registry<'a> {
         self.until_answered(async |client: Client| client.kv().put(request.clone()).await.map(drop)).await;
     }
 
-    /// Asks one endpoint after the other until one answers.
+    /// Tries the endpoints in rotation until one succeeds.
     async fn until_answered<T>(&self, ask: impl AsyncFn(Client) -> Result<T, Status>) -> T {
         let mut pause = PAUSE;
         loop {

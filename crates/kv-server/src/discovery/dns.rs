@@ -1,12 +1,11 @@
-//! SRV records (RFC 2782) by DNS: one question to the servers of `/etc/resolv.conf`.
+//! SRV lookups (RFC 2782): queries the name servers of `/etc/resolv.conf`.
 //!
-//! * An answer counts if it comes from the server that was asked, with the number and the question that were
-//!   sent.
-//! * One that does not fit into a datagram is asked for again by TCP.
-//! * Each server is asked twice, for five seconds each, as Go does. So a start waits 30 s at the most for
-//!   each service.
+//! * A response is accepted only from the queried server, with the ID and question of the query.
+//! * A truncated response is retried over TCP.
+//! * Each server is queried twice with a timeout of five seconds, like Go's resolver. A lookup takes at most
+//!   30 s.
 //!
-//! Blocks its thread: a member that starts has nothing else to do.
+//! Blocks the calling thread, which has no other work during startup.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -19,24 +18,24 @@ const CONFIGURATION: &str = "/etc/resolv.conf";
 const SERVERS_MAX: usize = 3;
 const ATTEMPTS: usize = 2;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// A datagram without extensions has at most 512; some servers send more.
+/// Receive buffer size. Responses without EDNS have at most 512 bytes; some servers exceed that.
 const DATAGRAM_BYTES: usize = 4096;
 
-/// Where a service is.
+/// Target of an SRV record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTarget {
-    /// Without the dot at its end.
+    /// Host name without the trailing dot.
     pub host: String,
     pub port: u16,
 }
 
-/// The targets of `name`, at least one, in order of priority.
+/// Returns the targets of `name`, at least one, ordered by priority.
 pub fn lookup(name: &str) -> Result<Vec<ServiceTarget>, String> {
     let configuration = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
     lookup_at(&servers(&configuration), name, ANSWER_WITHIN)
 }
 
-/// The servers that a configuration names; this machine, if it names none.
+/// Returns the configured name servers, or localhost if there are none.
 fn servers(configuration: &str) -> Vec<SocketAddr> {
     let named = configuration.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -52,7 +51,7 @@ fn lookup_at(servers: &[SocketAddr], name: &str, within: Duration) -> Result<Vec
     for server in (0..ATTEMPTS).flat_map(|_| servers) {
         match ask(*server, name, within) {
             Ok(DnsAnswer::Targets(targets)) => return Ok(targets),
-            // Another server would say the same.
+            // NXDOMAIN is final: other servers would return the same.
             Ok(DnsAnswer::NoSuchName) => return Err(format!("lookup {name} on {server}: no such host")),
             Ok(DnsAnswer::Failed(code)) => {
                 failure = format!("lookup {name} on {server}: server failure: {code}")
@@ -63,7 +62,6 @@ fn lookup_at(servers: &[SocketAddr], name: &str, within: Duration) -> Result<Vec
     Err(failure)
 }
 
-/// What a server said.
 enum DnsAnswer {
     Targets(Vec<ServiceTarget>),
     NoSuchName,
@@ -92,7 +90,7 @@ fn question(number: u16, name: &str) -> io::Result<Vec<u8>> {
     packet.build_bytes_vec().map_err(io::Error::other)
 }
 
-/// The first datagram that answers. Others may be forged, and are passed over.
+/// Returns the first valid response. Other datagrams may be forged and are ignored.
 fn by_datagram(
     server: SocketAddr,
     question: &[u8],
@@ -127,7 +125,8 @@ fn by_stream(server: SocketAddr, question: &[u8], until: Instant) -> io::Result<
     Ok(answer)
 }
 
-/// Fills `bytes`. A server that sends one byte after the other has no more time than any other.
+/// Fills `bytes`. The deadline applies to the whole read, so that a server that sends single bytes cannot
+/// extend it.
 fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Instant) -> io::Result<()> {
     let mut read = 0;
     while read < bytes.len() {
@@ -147,7 +146,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// What the answer says; None if it was cut short. An error if it answers another question.
+/// Decodes a response. Returns None if it is truncated, and an error if it does not match the query.
 fn said(answer: &[u8], number: u16, name: &str) -> io::Result<Option<DnsAnswer>> {
     let packet = Packet::parse(answer).map_err(io::Error::other)?;
     let asked = packet.questions.first().map(|question| question.qname.to_string());
@@ -193,7 +192,6 @@ mod tests {
     const NAME: &str = "_etcd-server._tcp.d.example";
     const SOON: Duration = Duration::from_secs(2);
 
-    /// An answer to `question` with these targets and flags.
     fn answer(question: &[u8], targets: &[(u16, &str, u16)], flags: PacketFlag, code: RCODE) -> Vec<u8> {
         let mut packet = Packet::parse(question).unwrap();
         packet.set_flags(PacketFlag::RESPONSE | flags);
@@ -206,7 +204,7 @@ mod tests {
         packet.build_bytes_vec_compressed().unwrap()
     }
 
-    /// A server that sends what `replies` makes of each question, until the test ends.
+    /// Starts a server that sends `replies` to each query.
     fn server(replies: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -291,7 +289,7 @@ mod tests {
         });
         let (began, within) = (Instant::now(), Duration::from_millis(300));
         lookup_at(&[at], NAME, within).unwrap_err();
-        // Two attempts. Without a deadline for all bytes: 257 of them, 5 s each time.
+        // Two attempts. Without a deadline for the whole response each would take 257 bytes × 5 s.
         assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     }
 

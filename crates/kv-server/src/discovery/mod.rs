@@ -1,19 +1,18 @@
-//! Discovery: who the members of a new cluster are, if the flags do not say it.
+//! Discovery: finds the members of a new cluster if the flags do not list them.
 //!
 //! ```text
 //!   --discovery-srv        DNS: _etcd-server-ssl._tcp.DOMAIN and _etcd-server._tcp.DOMAIN ──┐
 //!   --discovery-endpoints  another cluster: register, wait until all have registered ──┴─▶ initial cluster
 //! ```
 //!
-//! * Asked on a first start only: a member that has an identity knows its cluster.
-//! * The answer is a text as `--initial-cluster` has it, and is checked as one.
-//! * Repeating it has the same answer: a member that was killed after it registered finds its own
-//!   registration.
+//! * Runs only at the first start, before the member has an identity.
+//! * Produces a text in the format of `--initial-cluster`, which is validated like one.
+//! * Is idempotent: a member that was killed after registering finds its own registration.
 
-mod cluster; // members that register in another cluster
+mod cluster;
 
 mod dns; // SRV records
-mod srv; // members named by them
+mod srv;
 
 use tokio::runtime::{Handle, Runtime};
 
@@ -27,7 +26,7 @@ pub(crate) use srv::SrvError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    // In etcd's words, which have the cause in them: it is no source, or it would be said twice.
+    // etcd's text already includes the cause. It is not a `source`, which would be printed again.
     #[error("error setting up initial cluster: {0}")]
     Srv(SrvError),
     #[error("failed to join discovery cluster ({0})")]
@@ -38,8 +37,8 @@ pub enum DiscoveryError {
     Own(#[from] BootstrapError),
 }
 
-/// The settings with the cluster that was discovered, where that is to be done. Requests run on `runtime`,
-/// handshakes on `handshakes`.
+/// Runs discovery if it is configured and needed, and returns the settings with the resulting initial
+/// cluster. Requests run on `runtime`, TLS handshakes on `handshakes`.
 pub fn complete(
     mut settings: Settings,
     directory: &Directory,
@@ -55,7 +54,7 @@ pub fn complete(
             srv::members(&srv, name, urls, &dns::lookup).map_err(DiscoveryError::Srv)?
         }
         Discovery::Cluster(cluster) => {
-            // Until the others are known, this member is alone in its cluster.
+            // The initial cluster contains only this member until discovery finishes.
             settings.initial.token.clone_from(&cluster.token);
             let own = bootstrap::first_identity(&settings)?;
             let dialer = Dialer::to_servers(&cluster.tls, handshakes)?;

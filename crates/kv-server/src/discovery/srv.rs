@@ -1,16 +1,16 @@
-//! Members named by the SRV records of a domain, as etcd reads them.
+//! Members from the SRV records of a domain, interpreted like etcd.
 //!
-//! * `_etcd-server-ssl._tcp` names members with `https`, `_etcd-server._tcp` those with `http`; both are
-//!   read.
-//! * The member whose address is one that this member advertises has its name. The others are numbered: names
-//!   do not enter into ids.
+//! * Targets of `_etcd-server-ssl._tcp` use `https`, targets of `_etcd-server._tcp` use `http`. Both names
+//!   are queried.
+//! * The target with an address that this member advertises gets its name. Other targets are numbered: names
+//!   are not part of member IDs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::dns::ServiceTarget;
 use config::{DiscoverySrv, Scheme, Urls};
 
-/// Texts of etcd.
+/// Failed SRV discovery, with etcd's error texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SrvError {
     #[error("{0}")]
@@ -19,10 +19,10 @@ pub enum SrvError {
     OwnMissing(String),
 }
 
-/// Finds the records of a name.
+/// Returns the SRV targets of a name.
 pub type ServiceLookup<'a> = &'a dyn Fn(&str) -> Result<Vec<ServiceTarget>, String>;
 
-/// The members as `--initial-cluster` would name them; this one is `name` and advertises `urls`.
+/// Returns the members in the format of `--initial-cluster`. This member is `name` and advertises `urls`.
 pub fn members(
     srv: &DiscoverySrv,
     name: &str,
@@ -62,8 +62,8 @@ pub fn members(
     Ok(members.join(","))
 }
 
-/// Members of one service. One target that does not resolve fails all: members that see different lists would
-/// found different clusters.
+/// Returns a service's members. Fails if any target does not resolve: members with different lists would
+/// bootstrap different clusters.
 fn of_service(
     service: &str,
     scheme: Scheme,
@@ -100,7 +100,7 @@ fn resolve(authority: &str) -> Result<SocketAddr, String> {
 mod tests {
     use super::*;
 
-    /// Members of `d.example`, where `records` has the targets of a name after it.
+    /// Runs the lookup for `d.example`. `records` maps record names to targets.
     fn found(suffix: &str, own: &str, records: &[(&str, &[(&str, u16)])]) -> Result<String, String> {
         let lookup = |name: &str| {
             let targets = records.iter().find(|(known, _)| *known == name).map(|(_, targets)| *targets);
@@ -121,7 +121,7 @@ mod tests {
         let wanted = "me=https://127.0.0.1:1,0=http://127.0.0.1:9";
         let both: [(&str, &[(&str, u16)]); 2] = [(secure, &[("127.0.0.1", 1)]), (plain, &[("127.0.0.1", 9)])];
         assert_eq!(found("", "https://127.0.0.1:1", &both), Ok(wanted.to_owned()));
-        // A target without an address would be missing in this member's list only.
+        // An unresolvable target must not be skipped: only this member's list would lack it.
         let partial: [(&str, &[(&str, u16)]); 1] = [(plain, &[("127.0.0.1", 1), ("", 2)])];
         let refused = found("", "http://127.0.0.1:1", &partial).unwrap_err();
         assert!(refused.contains("resolve :2"), "{refused}");

@@ -1,10 +1,9 @@
-//! Who may use plain HTTP: scripts by their origin (`--cors`), requests by their Host header
-//! (`--host-whitelist`).
+//! Access control of plain HTTP: browser origins (`--cors`) and Host headers (`--host-whitelist`).
 //!
-//! A page that a browser shows can send requests to any address. The Host header of such a request names the
-//! page's server, so a list of hosts stops a page whose name was made to point here (CVE-2018-5702). Inside
-//! TLS the certificate has been compared with the name, so hosts are not checked there. gRPC is not reached
-//! by either: browsers cannot send it.
+//! A page in a browser can send requests to any address. The Host header of such a request names the page's
+//! server, so an allowlist of hosts stops a page that rebinds its name to this address (CVE-2018-5702).
+//! With TLS the certificate has been compared with the name, so hosts are not checked there. Neither
+//! applies to gRPC, which browsers cannot send.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,7 +21,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::gateway::is_upgrade;
 use super::handler::plain;
 
-/// Values that are let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedValues {
     Any,
@@ -30,7 +28,7 @@ pub(crate) enum AllowedValues {
 }
 
 impl AllowedValues {
-    /// Of a comma-separated list. `*` in it, or no value at all, allows any.
+    /// Parses a comma-separated list. `*` in it, or an empty list, allows any value.
     pub fn parse(list: &str) -> AllowedValues {
         let values: BTreeSet<String> =
             list.split(',').map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()).collect();
@@ -49,7 +47,7 @@ impl AllowedValues {
     }
 }
 
-/// Answers whether a script may come, and says so with every answer to one that may.
+/// Handles CORS: answers preflight requests and adds the headers to responses for allowed origins.
 pub(super) async fn across_origins(
     State(origins): State<AllowedValues>,
     request: Request,
@@ -64,7 +62,7 @@ pub(super) async fn across_origins(
     };
     let mut response = match *request.method() {
         Method::OPTIONS => Response::new(Body::empty()),
-        // Browsers ask for no permission before a websocket, so that this is the place to refuse one.
+        // Browsers send no preflight request for a websocket, so it has to be rejected here.
         _ if origin.is_none() && request.headers().contains_key(ORIGIN) && is_upgrade(request.headers()) => {
             plain(StatusCode::FORBIDDEN, "Forbidden")
         }
@@ -82,7 +80,7 @@ pub(super) async fn across_origins(
     response
 }
 
-/// Refuses a request to a host that is not listed.
+/// Rejects requests to hosts that are not listed.
 pub(super) async fn known_host(State(hosts): State<AllowedValues>, request: Request, next: Next) -> Response {
     let host = host(request.headers());
     if hosts.has(host) {
@@ -91,7 +89,7 @@ pub(super) async fn known_host(State(hosts): State<AllowedValues>, request: Requ
     unknown_host(host)
 }
 
-/// The same where probes come from: an address, or `localhost`, is known.
+/// Like [`known_host`], but also accepts addresses and `localhost`, for probes.
 pub(super) async fn known_host_or_address(
     State(hosts): State<AllowedValues>,
     request: Request,
@@ -117,7 +115,6 @@ fn unknown_host(host: &str) -> Response {
     )
 }
 
-/// The Host header without its port.
 fn host(headers: &HeaderMap) -> &str {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     match host.rsplit_once(':') {

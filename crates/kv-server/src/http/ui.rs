@@ -1,7 +1,7 @@
-//! The status page and its figures, on the ports of `--listen-metrics-urls` alone.
+//! The status page and its data, only on the ports of `--listen-metrics-urls`.
 //!
-//! The page is one file. Its policy allows the script and the style inside it, by their hashes, and requests
-//! to this origin: nothing else is run or fetched.
+//! The page is one file. Its policy allows the embedded script and style, by their hashes, and requests to
+//! this origin only.
 
 use std::sync::LazyLock;
 
@@ -19,10 +19,10 @@ use sha2::{Digest, Sha256};
 use super::handler::{Http, not_found, response};
 
 const PAGE: &str = include_str!("ui/page.html");
-/// What the page says to do leads to its headings.
+/// The page links its advice to headings of this document.
 const TROUBLESHOOT: &str = include_str!("../../../../docs/operate/troubleshoot.md");
 
-/// Made once, of the page itself: the hashes cannot differ from it.
+/// Computed from the page itself, so that the hashes always match.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let (script, style) = (hash_of("script"), hash_of("style"));
     let policy = format!(
@@ -32,7 +32,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("base64 is visible ASCII")
 });
 
-/// Of what is inside the page's only element of this name.
+/// Returns the hash of the content of the page's only element of this name.
 fn hash_of(element: &str) -> String {
     let inside = PAGE.split_once(&format!("<{element}>")).map_or("", |(_, rest)| rest);
     let inside = inside.split_once(&format!("</{element}>")).map_or("", |(inside, _)| inside);
@@ -51,7 +51,7 @@ fn guarded(mut answer: Response) -> Response {
     answer
 }
 
-/// With the sentence about the health in it, for readers without scripts.
+/// Serves the page. It contains the health text, for readers without scripts.
 pub(super) async fn page(State(http): State<Http>) -> Response {
     let health = http.status.health().await;
     let health = health.replace('&', "&amp;").replace('<', "&lt;");
@@ -62,7 +62,7 @@ pub(super) async fn page(State(http): State<Http>) -> Response {
     ))
 }
 
-/// Relative addresses in the page need the slash.
+/// Redirects to the path with a slash, which relative addresses in the page need.
 pub(super) async fn to_page() -> Response {
     let mut answer = response(StatusCode::MOVED_PERMANENTLY, "text/plain; charset=utf-8", String::new());
     answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/ui/"));
@@ -81,7 +81,7 @@ pub(super) async fn others(State(http): State<Http>) -> Response {
     json(http.status.of_others().await)
 }
 
-/// Of this member, or of the one that the query names by its id.
+/// Serves the history of this member, or of the member with the id in the query.
 pub(super) async fn history(State(http): State<Http>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default();
     let member = match query.strip_prefix("member=") {

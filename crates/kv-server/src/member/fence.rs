@@ -1,22 +1,22 @@
-//! Keeps a member whose state is corrupt from serving keys, leases and users' requests, and from sending that
-//! state to other members.
+//! Stops a corrupt member from serving keys, leases and auth requests, and from sending its state to other
+//! members.
 //!
-//! A member is fenced while an alarm CORRUPT names it. The alarm is replicated and durable, so a restart does
-//! not end the fence; disarming the alarm does. What the fence knows of an install is forgotten by a restart:
-//! the state on the disk may be the corrupt one.
+//! A member is fenced while an alarm CORRUPT names it. The alarm is replicated and durable: the fence
+//! persists across restarts until the alarm is disarmed. The record of an installed store does not: after a
+//! restart, the state on disk is assumed to be corrupt.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::LogIndex;
 use tokio::sync::watch;
 
-/// Set by the thread that applies, read by every request.
+/// Fence state. Set by the apply thread, read by every request.
 #[derive(Debug)]
 pub struct Fence {
     is_up: AtomicBool,
-    /// The last entry of a store that was installed while the fence is up; 0: none was.
+    /// Last entry of the store installed while the fence is up; 0 if none.
     installed: AtomicU64,
-    /// The same for those who wait: how often it was raised and lowered. Odd: it is up.
+    /// Number of times the fence was raised and lowered; odd while it is up.
     changes: watch::Sender<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// Whether this member is named by an alarm CORRUPT from now on.
+    /// Raises or lowers the fence, depending on whether an alarm CORRUPT names this member.
     pub fn set(&self, is_up: bool) {
         if self.is_up.swap(is_up, Ordering::AcqRel) != is_up {
             self.installed.store(0, Ordering::Release);
@@ -45,7 +45,7 @@ impl Fence {
         self.is_up.load(Ordering::Acquire)
     }
 
-    /// The leader's store was installed, up to the entry at `index`.
+    /// Records that the leader's store was installed, up to the entry at `index`.
     pub fn note_installed(&self, index: LogIndex) {
         if self.is_up() {
             self.installed.store(index.0, Ordering::Release);
@@ -56,23 +56,24 @@ impl Fence {
         }
     }
 
-    /// Whether the state of this member is the wrong one still: it is no state to be copied.
+    /// Reports whether the state of this member is corrupt and not yet replaced, so that it must not be
+    /// copied.
     pub fn is_state_wrong(&self) -> bool {
         self.is_up() && self.installed() == LogIndex::ZERO
     }
 
-    /// Returns when the state of this member is a wrong one.
+    /// Returns once the state of this member is corrupt.
     pub async fn state_wrong(&self) {
         let mut changes = self.changes.subscribe();
         let _never_closed = changes.wait_for(|_| self.is_state_wrong()).await;
     }
 
-    /// The last entry of the store that was installed since the fence is up; 0 if none was.
+    /// Returns the last entry of the store installed since the fence was raised; 0 if none.
     pub fn installed(&self) -> LogIndex {
         LogIndex(self.installed.load(Ordering::Acquire))
     }
 
-    /// Returns when the member is fenced, or has been since this was called.
+    /// Returns once the member is fenced. Completes even if the fence was lowered again since the call.
     pub fn raised(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut changes = self.changes.subscribe();
         let before = *changes.borrow();

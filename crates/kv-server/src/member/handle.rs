@@ -1,9 +1,8 @@
-//! This member, as the services see it: where to propose, where to read, who is asked, what is allowed.
+//! The member's handle for services: proposals, reads, authentication and limits.
 //!
-//! * Built once by `node` and shared by every connection; nothing in it is ever replaced.
-//! * Writes go through [`Member::propose`]. Linearizable reads call [`Member::read_point`] first.
-//!
-//! One put: the command is encoded once, no lock is taken here.
+//! * `node` builds it once, and every connection shares it. Its fields are never replaced.
+//! * Writes use [`Member::propose`]. Linearizable reads call [`Member::read_point`] first.
+//! * A put encodes its command once and takes no lock here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,44 +31,41 @@ use config::{MemberLimits, Reconfiguration};
 use telemetry::metrics::{Metrics, Stage, timed};
 use telemetry::usage::Usage;
 
-/// A successor that answers at all takes over within a few round trips.
+/// Timeout of a leadership transfer. A responsive successor takes over within a few round trips.
 const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
-/// Between two questions whether a majority answers.
+/// Interval between two quorum checks.
 const QUORUM_PAUSE: Duration = Duration::from_millis(20);
 
-/// Everything that a service may touch.
+/// Handles of all parts of a member that services use.
 pub struct Member {
     pub raft: Handle<Outcome>,
     pub store: Store,
     pub ids: Ids,
-    /// The level of commands that the cluster has reached.
+    /// Command level that the cluster has reached.
     pub level: ClusterLevel,
     pub limits: MemberLimits,
     pub metrics: Arc<Metrics>,
-    /// The store's thread: how far physical compaction is, and what can be asked of it.
+    /// Handle of the store thread: physical compaction and requests.
     pub checkpoints: Checkpoints,
-    /// What reads and large commands may hold.
+    /// Limits for reads and large commands.
     pub admission: Arc<Admission>,
-    /// Up while the state of this member is known to be corrupt.
+    /// Raised while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
-    /// Hashes of this member, for comparison with others.
     pub hasher: Hasher,
-    /// The watch hub.
     pub watching: Watching,
-    /// For streams that ask for a leader.
+    /// Leader losses, for streams that require a leader.
     pub leader_loss: LeaderLoss,
     pub reconfiguration: Reconfiguration,
     pub roster: Arc<Roster>,
     pub reach: Arc<dyn Reach>,
-    /// Whose requests these are.
     pub auth: Arc<Auth>,
-    /// With `--audit-log`.
+    /// Set with `--audit-log`.
     pub audit: Option<Arc<AuditLog>>,
-    /// With `--metrics-top`.
+    /// Set with `--metrics-top`.
     pub usage: Option<Arc<Usage>>,
 }
 
-/// Who answers.
+/// Ids in response headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
     pub cluster: u64,
@@ -77,9 +73,9 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Bytes of the header that etcd's log puts before a request, and that count against
-    /// `--max-request-bytes`: its tag and length, and the request's id as a varint. The upper 16 bits of that
-    /// id are the member id's lower 16; the 48 bits below count up from the time of the start.
+    /// Returns the size of the header that etcd puts before a request in its log, and counts against
+    /// `--max-request-bytes`: tag and length, and the request's id as a varint. The upper 16 bits of that id
+    /// are the lower 16 bits of the member id; the other 48 bits count up from the start time.
     pub fn request_header_bytes(&self) -> usize {
         const TAG_AND_LENGTH: usize = 3;
         const ID_TAG: usize = 1;
@@ -88,7 +84,7 @@ impl Ids {
     }
 }
 
-/// Why a command has no response.
+/// Reason why a command has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ProposeError {
     #[error("refused")]
@@ -107,13 +103,13 @@ impl From<ProposeError> for tonic::Status {
 }
 
 impl Member {
-    /// Replicates a command of a caller and returns its response once it was applied here. Apply checks the
-    /// caller's permissions.
+    /// Replicates a caller's command and returns its response once it is applied on this member. Apply checks
+    /// the caller's permissions.
     pub async fn propose(&self, caller: &Caller, kind: Kind) -> Result<Response, ProposeError> {
         self.propose_encoded(self.encode(caller, kind)?).await
     }
 
-    /// The command as it is proposed. Refused while a member may not understand it.
+    /// Encodes the command for a proposal. Fails while a member may not support it.
     pub fn encode(&self, caller: &Caller, kind: Kind) -> Result<Bytes, ProposeError> {
         if level::needed(&kind) > self.level.get() {
             return Err(ProposeError::Refused(api::Error::NotCapable));
@@ -125,38 +121,36 @@ impl Member {
         Ok(command)
     }
 
-    /// Replicates a change of the members. As `propose` in all else.
+    /// Replicates a membership change. Otherwise like `propose`.
     pub async fn propose_change(&self, caller: &Caller, change: Change) -> Result<Response, ProposeError> {
         let is_strict = self.reconfiguration.is_strict;
         let change = Kind::MemberChange(MemberChange { change: Some(change), is_strict });
         let command = self.encode(caller, change)?;
         replicated(self.raft.propose_change(command)).await?.map_err(|error| match error {
-            // The leader did not let it in as a change.
+            // The leader rejected it as a membership change.
             api::Error::NotCapable if is_strict => ProposeError::Refused(api::Error::MemberNotEnoughStarted),
             error => ProposeError::Refused(error),
         })
     }
 
-    /// As `propose`, of what `encode` returned.
+    /// Replicates a command returned by `encode`.
     pub async fn propose_encoded(&self, command: Bytes) -> Result<Response, ProposeError> {
         replicated(self.raft.propose(command)).await?.map_err(ProposeError::Refused)
     }
 
-    /// As `propose_encoded`, for the member itself: clients that fill the bounds of what waits do not delay
-    /// it.
+    /// Replicates a command of the member itself. Exempt from the limits on pending client proposals.
     pub async fn propose_for_member(&self, command: Bytes) -> Result<Response, ProposeError> {
         replicated(self.raft.propose_for_member(command)).await?.map_err(ProposeError::Refused)
     }
 
-    /// The caller of a request at this moment. A token that was issued by an entry that is not applied here
-    /// yet is waited for.
+    /// Authenticates a request. Waits until the entry that issued the token is applied on this member.
     pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
         match self.auth.caller(credential) {
             Ok(caller) => Ok(caller),
             Err(CallerError::Refused(error)) => Err(grpc_errors::refused(error)),
             Err(CallerError::Unknown { issued_at }) => {
                 if issued_at.is_some_and(|index| LogIndex(index) > self.status().applied) {
-                    // In a box: the future of every other call stays small.
+                    // Boxed, so that the future of every other call stays small.
                     Box::pin(self.read_point()).await.map_err(grpc_errors::read_point)?;
                 }
                 let invalid = |_| grpc_errors::refused(api::Error::InvalidAuthToken);
@@ -165,7 +159,7 @@ impl Member {
         }
     }
 
-    /// Waits until this member has applied everything that was committed when the call began.
+    /// Waits until this member has applied all entries that were committed at the time of the call.
     pub async fn read_point(&self) -> Result<(), ReadError> {
         let read_point = timed(Stage::ReadIndex, self.raft.read_point()).await;
         if matches!(read_point, Err(ReadError::Timeout)) {
@@ -174,18 +168,17 @@ impl Member {
         read_point.map(drop)
     }
 
-    /// Asks another member to lead, if this one does, so that the cluster waits for no election. Without a
-    /// successor in time it is only said in the log.
+    /// Transfers leadership if this member leads, to avoid an election. Failures are only logged.
     pub async fn hand_over(&self) {
         note_hand_over(self.raft.hand_over()).await;
     }
 
-    /// As `hand_over`, to this member.
+    /// Transfers leadership to member `to`. Otherwise like `hand_over`.
     pub async fn hand_over_to(&self, to: u64) {
         note_hand_over(self.raft.transfer_leadership(to)).await;
     }
 
-    /// Returns when no majority answers within this time: what waits for one waits in vain.
+    /// Returns once there was no contact with a quorum for `within`.
     pub async fn without_quorum(&self, within: Duration) {
         let mut answered = Instant::now();
         loop {
@@ -198,13 +191,12 @@ impl Member {
         }
     }
 
-    /// The member's Raft gauges.
     pub fn status(&self) -> Status {
         self.raft.status()
     }
 
-    /// Completes the header of a response: who answers, at which revision and term. The state machine knows
-    /// the revision only; one that is not set becomes the store's newest.
+    /// Completes a response header with ids and term. A revision of 0 is replaced by the store's current one;
+    /// the state machine sets only the revision.
     pub fn fill_header(&self, header: &mut Option<ResponseHeader>) {
         let header = header.get_or_insert_default();
         if header.revision == 0 {
@@ -213,14 +205,15 @@ impl Member {
         self.identify(header);
     }
 
-    /// A separate header, at the store's newest revision. Defragment, MoveLeader and Snapshot have none.
+    /// Returns a header at the store's current revision. Defragment, MoveLeader and Snapshot responses have
+    /// none.
     pub fn header(&self) -> Option<ResponseHeader> {
         let mut header = None;
         self.fill_header(&mut header);
         header
     }
 
-    /// The header of a Cluster answer.
+    /// Returns a header without a revision, for Cluster responses.
     pub fn header_without_revision(&self) -> Option<ResponseHeader> {
         let mut header = ResponseHeader::default();
         self.identify(&mut header);
@@ -233,45 +226,43 @@ impl Member {
         header.raft_term = self.status().term.0;
     }
 
-    /// The cluster's active alarms as applied here.
+    /// Returns the cluster's active alarms as applied on this member.
     pub fn alarms(&self) -> Result<Vec<AlarmMember>, state_machine::ApplyError> {
         state_machine::active_alarms(&self.store)
     }
 
-    /// Whether alarms CORRUPT keep this member from serving, or all members from changing anything.
+    /// Reports whether alarms CORRUPT stop this member from serving, or all members from accepting changes.
     pub fn is_stopped_as_corrupt(&self) -> bool {
         self.fence.is_up() || state_machine::corrupt_stops_changes(&self.store).unwrap_or(true)
     }
 
-    /// The cluster's members as applied here, by id.
+    /// Returns the cluster's members as applied here, by id.
     pub fn members(&self) -> Result<Vec<MemberEntry>, state_machine::ApplyError> {
         state_machine::members(&self.store)
     }
 
-    /// How many keys there are.
     pub fn live_keys(&self) -> i64 {
         let everything = mvcc::KeyRange::new(Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
         let options = mvcc::RangeOptions { limit: 0, fetch: mvcc::Fetch::CountOnly };
         self.store.range(&everything, 0, &options).map_or(0, |range| range.count)
     }
 
-    /// True if something of `cost` bytes may still be stored. A request that stores nothing always may.
+    /// Reports whether `cost` more bytes fit the quota. True for requests that store no data.
     pub fn has_room(&self, cost: u64) -> bool {
         match u64::try_from(self.limits.quota_bytes) {
             Ok(quota) => cost == 0 || self.store.size().allocated.saturating_add(cost) < quota,
-            Err(_) => true, // A negative quota means none.
+            Err(_) => true, // A negative quota is unlimited.
         }
     }
 
-    /// Raises the alarm NOSPACE of this member: no member stores anything until the alarm is
-    /// cleared.
+    /// Raises the alarm NOSPACE for this member: all members reject puts until the alarm is disarmed.
     pub async fn raise_no_space(&self) -> Result<(), ProposeError> {
         let alarm = Self::alarm(self.ids.member, AlarmType::Nospace);
         self.propose(&Caller::MEMBER, alarm).await.map(drop)
     }
 
-    /// Raises the alarm CORRUPT of a member: it serves nothing until the alarm is cleared. Member 0 stands
-    /// for the cluster: no member changes keys and leases.
+    /// Raises the alarm CORRUPT for a member, which then serves no keys until the alarm is disarmed. Member 0
+    /// denotes the cluster: all members reject changes of keys and leases.
     pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
         let alarm = self.encode(&Caller::MEMBER, Self::alarm(member, AlarmType::Corrupt))?;
         self.propose_for_member(alarm).await.map(drop)
@@ -283,14 +274,13 @@ impl Member {
     }
 }
 
-/// The outcome of a proposal, with its time as that of replication.
+/// Awaits a proposal and records its duration as replication time.
 async fn replicated(
     proposing: impl Future<Output = Result<Outcome, raft_node::ProposeError>>,
 ) -> Result<Outcome, ProposeError> {
     timed(Stage::Replication, proposing).await.map_err(ProposeError::Raft)
 }
 
-/// Waits until leadership has moved, but not for ever.
 async fn note_hand_over(moving: impl Future<Output = Result<(), TransferError>>) {
     match tokio::time::timeout(HAND_OVER_WITHIN, moving).await {
         Ok(Ok(())) => {}

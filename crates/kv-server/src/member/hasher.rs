@@ -1,7 +1,7 @@
 //! Hashes of this member's history, for comparison with other members.
 //!
-//! A hash reads the whole history. It takes a turn of the gate that hashes of clients take, and ends when its
-//! caller goes away.
+//! A hash reads the whole history. It takes a permit of the gate for clients' hash requests, and is aborted
+//! when its caller is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,9 @@ use tonic::Status;
 
 use admission::{Admission, ClientId, MemoryLimit};
 
-/// Connections of clients count from 1, so members share a number that no client has.
+/// Identifies all members together as one client. Client connections are numbered from 1.
 const MEMBERS: ClientId = ClientId::alone(u64::MAX);
 
-/// Computes hashes of this member.
 #[derive(Clone)]
 pub struct Hasher {
     pub store: Store,
@@ -23,14 +22,14 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// `command_wait_max` and `memory` are bounds of the member's admission.
+    /// `command_wait_max` and `memory` are limits of the member's admission.
     pub fn new(store: Store, command_wait_max: Duration, memory: Arc<MemoryLimit>) -> Hasher {
         Hasher { store, admission: Arc::new(Admission::new(command_wait_max, memory)) }
     }
 
-    /// The digest of a part of the state, and the CPU time that it took.
+    /// Returns the digest of a part of the state, and the CPU time spent on it.
     ///
-    /// Errors: no place in time; a store that cannot be read.
+    /// Fails if admission times out or the store cannot be read.
     pub async fn recount(&self, span: RecountSpan) -> Result<(RecountAnswer, Duration), Status> {
         let store = self.store.clone();
         let recount = move |meter: &dyn Meter| {
@@ -41,9 +40,10 @@ impl Hasher {
         self.admission.within(&self.admission.recounts, MEMBERS, recount).await
     }
 
-    /// The hash of the history up to `at`; 0 means the newest.
+    /// Returns the hash of the history up to `at`; 0 means the current revision.
     ///
-    /// Errors: etcd's for a compacted or a future revision; no place in time; a store that cannot be read.
+    /// Fails with etcd's errors for a compacted or future revision, and if admission times out or the store
+    /// cannot be read.
     pub async fn hash(&self, at: i64) -> Result<KvHash, Status> {
         let store = self.store.clone();
         let hash = move |meter: &dyn Meter| store.hash_kv_metered(at, meter).map_err(Failure::from);
@@ -51,7 +51,6 @@ impl Hasher {
     }
 }
 
-/// CPU time of this thread.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

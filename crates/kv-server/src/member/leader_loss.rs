@@ -1,19 +1,19 @@
-//! Notices that this member has known no leader for some time, for streams that ask for one.
+//! Detects that this member has had no leader for some time, for streams that require one.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Election timeouts without a leader after which streams end: etcd's number.
+/// Election timeouts without a leader after which streams are canceled: etcd's value.
 const TIMEOUTS_WITHOUT_LEADER: u32 = 3;
 
-/// Counts the times that the leader was lost for too long.
+/// Counter of leader losses.
 #[derive(Clone)]
 pub(crate) struct LeaderLoss(watch::Receiver<u64>);
 
 impl LeaderLoss {
-    /// Counts in a task that ends with the last receiver. It is not woken while there is a leader.
+    /// Starts the counting task, which exits with the last receiver. It is not woken while there is a leader.
     pub(crate) fn observe(
         mut leader: watch::Receiver<Option<u64>>,
         election_timeout: Duration,
@@ -32,12 +32,12 @@ impl LeaderLoss {
         LeaderLoss(receiver)
     }
 
-    /// Returns when the leader is lost for too long, after this call.
+    /// Returns at the first leader loss after this call.
     pub(crate) async fn lost(&self) {
         let mut losses = self.0.clone();
         losses.mark_unchanged();
         if losses.changed().await.is_err() {
-            std::future::pending().await // The member stops, which ends the stream.
+            std::future::pending().await // The member stops, which closes the stream.
         }
     }
 }

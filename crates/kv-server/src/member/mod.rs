@@ -1,28 +1,28 @@
-//! This member: the replicated state machine over its store, and the handle through which services use it.
+//! The member: its replicated state machine and store, and the handle that the services use.
 
 mod checkpointer; // checkpoints and compaction, on a separate thread
-mod received_snapshot; // a store that the leader sends
+mod received_snapshot; // receives the leader's store
 
-mod apply; // where the log meets the store
-mod leader_loss; // for streams that ask for a leader
-mod watching; // the thread of the watch hub
+mod apply; // applies log entries to the store
+mod leader_loss; // loss of the leader, for streams that require one
+mod watching; // the watch hub's thread
 
-mod roster; // the members, for those who talk to them
+mod roster; // current members, for communication with peers
 
-mod fence; // keeps a corrupt member from serving
-mod hasher; // hashes of its history
+mod fence; // stops a corrupt member from serving
+mod hasher; // hashes of the history
 
-mod handle; // this member, as the services see it
+mod handle; // the member's handle for services
 
-mod lease_clock; // time for leases, on the leader
+mod lease_clock; // lease expiry and renewal on the leader
 
-mod auto_compaction; // compactions without a client
+mod auto_compaction; // periodic compaction
 
-mod corruption; // hashes that are compared between members
+mod corruption; // comparison of state between members
 
-mod raising; // the level of commands, by the leader
+mod raising; // raises the command level on the leader
 
-mod gauges; // its metrics that are read when asked for
+mod gauges; // metrics that are computed on scrape
 
 pub(crate) use apply::Apply;
 pub(crate) use auto_compaction::start as start_auto_compaction;

@@ -1,9 +1,9 @@
-//! The leader raises the cluster's level of commands when all members have announced a higher one.
+//! Raises the cluster's command level, on the leader, when all members have announced a higher level.
 //!
-//! * A member that is listed and does not answer holds it back: it may come back as an older version.
-//! * What members have announced is asked again before the raise: one may have come back as an older version.
-//! * A member that has not applied the level after a long time has missed the raise, as an older version
-//!   skips it. It is proposed again.
+//! * An unreachable member prevents the raise: it may return with an older version.
+//! * Announcements are verified by a query before the raise, for the same reason.
+//! * A member that has not applied the level for a long time has skipped the raise, as older versions do. The
+//!   raise is then proposed again.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,11 +20,12 @@ use super::roster::{AnnouncedMembers, Reach};
 use process::log::causes;
 use process::shutdown::Stop;
 
-/// Between two looks. Members announce their level at each connect, and every five seconds.
+/// Interval between two checks. Members announce their level on each connect, and every five seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The same, when the level is the highest that this member knows.
+/// Interval when the level is the highest that this member supports.
 const LOOK_IF_HIGHEST_EVERY: Duration = Duration::from_secs(5);
-/// A member that lags this long applies a second raise after the first one, to no effect.
+/// Lag after which the raise is proposed again. If the member was merely slow, the second raise has no
+/// effect.
 const AGAIN_AFTER: Duration = Duration::from_secs(15);
 
 /// Runs until `stop`.
@@ -42,7 +43,7 @@ async fn look_at_intervals(member: &Member) -> Infallible {
     let mut lagging_since = None;
     let mut leader = member.raft.leader_known();
     loop {
-        // Nothing can be raised beyond what this member knows: then only those that lag are looked for.
+        // The level cannot exceed the one supported here; then only lagging members are of interest.
         let is_highest = member.level.get() >= CommandLevel::OWN && lagging_since.is_none();
         sleep(if is_highest { LOOK_IF_HIGHEST_EVERY } else { LOOK_EVERY }).await;
         if member.status().leader != Some(member.ids.member) {
@@ -52,7 +53,7 @@ async fn look_at_intervals(member: &Member) -> Infallible {
                 std::future::pending::<()>().await; // The member stops.
             }
         }
-        // A list that cannot be read ends the member where it is read to apply.
+        // On an error here, apply fails as well and stops the member.
         let Ok(members) = member.members() else { continue };
         let Ok(lineage) = Lineage::of(&member.store) else { continue };
         let look = RaiseCheck {
@@ -69,20 +70,20 @@ async fn look_at_intervals(member: &Member) -> Infallible {
                 history = %Lineage::of(&member.store).unwrap_or_default(),
                 "raised the cluster's level of commands"
             ),
-            // A member was added meanwhile.
+            // A member was added in the meantime.
             Err(ProposeError::Refused(_)) => {}
             Err(error) => tracing::debug!(error = causes(&error), "the level of commands was not raised"),
         }
     }
 }
 
-/// What a leader sees of levels.
+/// Inputs of a check on the leader.
 struct RaiseCheck<'a> {
     own: u64,
     cluster: CommandLevel,
     members: Vec<MemberEntry>,
     reach: &'a dyn Reach,
-    /// The id of the history; 0: it has none.
+    /// Id of the history; 0 if it has none.
     history: u64,
 }
 
@@ -117,7 +118,7 @@ impl RaiseCheck<'_> {
         AnnouncedMembers { known: CommandLevel::OWN, cluster: self.cluster }
     }
 
-    /// What each member knows now, if all answer.
+    /// Queries the supported level of each member. None if a member does not respond.
     async fn ask_all(&self) -> Option<BTreeMap<u64, CommandLevel>> {
         let mut known = BTreeMap::new();
         for MemberEntry { id, .. } in &self.members {
@@ -139,7 +140,7 @@ mod tests {
     };
     use super::*;
 
-    /// What the members 2 and 3 announced last, and what they answer now.
+    /// Levels that members 2 and 3 announced, and those they return to a query.
     struct Others([[Option<u32>; 2]; 2], CommandLevel);
 
     impl Others {
@@ -197,7 +198,7 @@ mod tests {
             ([new, new], true),
             ([Some(0), new], false),
             ([None, new], false),
-            // It has come back as an older version, or is on its way.
+            // The third member returned with an older version, or is restarting.
             ([new, Some(0)], false),
             ([new, None], false),
         ] {

@@ -1,8 +1,7 @@
-//! The members of the cluster as applied here, for those who talk to them.
+//! The cluster's membership as applied on this member, for the parts that communicate with peers.
 //!
-//! * A copy of the machine's list, replaced whole by the thread that applies.
-//! * A removed member is distinguished from one that was never added: the former is ordered to stop.
-//! * That this member was removed is noted once, and never taken back.
+//! * The member list is a copy of the state machine's. The apply thread replaces it as a whole.
+//! * A removed member is distinguished from one that was never added: only the former is told to stop.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use tokio::sync::watch;
 
 use data_dir::FirstMember;
 
-/// What is known of an id.
+/// Membership status of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Member,
@@ -27,7 +26,7 @@ pub enum Standing {
     Unknown,
 }
 
-/// The members of a list as they are talked to.
+/// Converts the state machine's member entries.
 pub fn entries(members: Vec<MemberEntry>) -> Vec<FirstMember> {
     let entry = |member: MemberEntry| FirstMember {
         id: member.id,
@@ -38,67 +37,68 @@ pub fn entries(members: Vec<MemberEntry>) -> Vec<FirstMember> {
     members.into_iter().map(entry).collect()
 }
 
-/// Levels of commands, as another member announces them.
+/// Command levels that another member announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncedMembers {
-    /// What its version understands.
+    /// Highest level that its version supports.
     pub known: CommandLevel,
-    /// The cluster's, as it has applied it.
+    /// The cluster's level as that member has applied it.
     pub cluster: CommandLevel,
 }
 
-/// The future of a question for levels.
+/// Future of a command-level query; none if the member did not respond.
 pub type AskedLevels<'a> = Pin<Box<dyn Future<Output = Option<AnnouncedMembers>> + Send + 'a>>;
 
-/// The future of a question to the leader.
+/// Future of a progress query to the leader.
 pub type ProgressAnswer<'a> = Pin<Box<dyn Future<Output = Option<Progress>> + Send + 'a>>;
 
-/// The future of a question for a hash. The error says why there is none.
+/// Future of a hash query. The error is a reason.
 pub type AskedHash<'a> = Pin<Box<dyn Future<Output = Result<KvHash, String>> + Send + 'a>>;
 
-/// The future of a question for a digest. The error says why there is none.
+/// Future of a digest query. The error is a reason.
 pub type AskedDigest<'a> = Pin<Box<dyn Future<Output = Result<SpanDigest, String>> + Send + 'a>>;
 
-/// The future of a question for a part of the state. The error says why there is no answer.
+/// Future of a recount query. The error is a reason.
 pub type AskedRecount<'a> = Pin<Box<dyn Future<Output = Result<RecountAnswer, String>> + Send + 'a>>;
 
-/// The future of the figures of a member, as JSON.
+/// Future of a member's status page data, as JSON.
 pub type AskedFigures<'a> = Pin<Box<dyn Future<Output = Option<Bytes>> + Send + 'a>>;
 
-/// Where the figures of this member come from, for the others.
+/// Source of this member's status page data, for requests of other members.
 pub type FiguresSource = Box<dyn Fn(Figures) -> AskedFigures<'static> + Send + Sync>;
 
-/// Which figures of a member are asked for.
+/// Kind of status page data requested from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figures {
     Now,
-    /// Of the last hours.
+    /// Measurements of the last hours.
     History,
 }
 
-/// What is known of the ways to other members.
+/// Connections to the other members: their state, and the queries sent over them.
 pub trait Reach: Send + Sync {
-    /// Since when the member has answered without a break.
+    /// Start of the current period without a communication failure; none while the member is unreachable.
     fn active_since(&self, member: u64) -> Option<Instant>;
-    /// What the member announced last, while it answers.
+    /// Last announcement of the member; none while it is unreachable.
     fn announced(&self, member: u64) -> Option<AnnouncedMembers>;
-    /// What the member announces now: it may have been replaced by another version since.
+    /// Queries the member's current levels: it may have restarted with another version since its
+    /// announcement.
     fn ask_levels(&self, member: u64) -> AskedLevels<'_>;
-    /// What the leader says of a member's log and state. None if it cannot be asked, or does not lead.
+    /// Queries the leader for the progress of a member's log and state. None if `leader` is unreachable or
+    /// does not lead.
     fn ask_progress(&self, leader: u64, member: u64) -> ProgressAnswer<'_>;
-    /// A member's digest of what the entries above `after` and up to `to` changed.
+    /// Queries a member for its digest of the changes by the entries above `after` and up to `to`.
     fn ask_digest(&self, member: u64, after: LogIndex, to: LogIndex) -> AskedDigest<'_>;
-    /// A member's digest of a part of its state.
+    /// Queries a member for its digest of a part of the state.
     fn ask_recount(&self, member: u64, span: RecountSpan) -> AskedRecount<'_>;
-    /// A member's hash of its history up to a revision.
+    /// Queries a member for its hash of the history up to a revision.
     fn ask_hash(&self, member: u64, at: i64) -> AskedHash<'_>;
-    /// A member's figures, for the status page.
+    /// Requests a member's status page data.
     fn ask_figures(&self, member: u64, figures: Figures) -> AskedFigures<'_>;
-    /// Others are answered from now on when they ask for the figures of this member.
+    /// Sets the source from which status page requests of other members are served.
     fn serve_figures(&self, source: FiguresSource);
 }
 
-/// Whether a member was removed.
 pub type WasRemoved = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 pub struct Roster {
@@ -126,18 +126,18 @@ impl Roster {
         roster
     }
 
-    /// The newer list was lost with the store, and the log has other members.
+    /// Marks the list as incomplete: the current one was lost with the store, and the log lists further
+    /// members.
     pub fn lacking_others(self) -> Roster {
         self.lacks_others.store(true, Ordering::Relaxed);
         self
     }
 
-    /// Whether there are other members that this list may lack, until the list is replaced.
+    /// Reports whether the list may lack other members. False once the list is replaced.
     pub fn lacks_others(&self) -> bool {
         self.lacks_others.load(Ordering::Relaxed)
     }
 
-    /// The members from now on.
     pub fn replace(&self, members: Vec<FirstMember>) {
         self.lacks_others.store(false, Ordering::Relaxed);
         let is_learner = members.iter().any(|member| member.id == self.own && member.is_learner);
@@ -146,7 +146,7 @@ impl Roster {
         self.changes.send_replace(());
     }
 
-    /// Returns when the list says that `id`, which was a member, was removed.
+    /// Returns once `id`, which was a member, is removed.
     pub async fn left(&self, id: u64) {
         let mut changes = self.changes.subscribe();
         while self.standing(id) != Standing::Removed {
@@ -158,14 +158,14 @@ impl Roster {
         Arc::clone(&self.members.read())
     }
 
-    /// Where this member listens for peers, as its list has it.
+    /// Returns the peer URLs of this member in its list.
     pub fn own_urls(&self) -> Vec<String> {
         let members = self.members();
         let own = members.iter().find(|member| member.id == self.own);
         own.map(|member| member.peer_urls.clone()).unwrap_or_default()
     }
 
-    /// Voters and learners.
+    /// Returns the ids of voters and learners.
     pub fn membership(&self) -> Membership {
         let members = self.members();
         let ids = |is_learner| {
@@ -175,7 +175,6 @@ impl Roster {
         Membership { voters: ids(false), learners: ids(true) }
     }
 
-    /// All members but this one.
     pub fn others(&self) -> Vec<FirstMember> {
         self.members().iter().filter(|member| member.id != self.own).cloned().collect()
     }
@@ -190,15 +189,15 @@ impl Roster {
         }
     }
 
-    /// Whether this member has no vote.
     pub fn is_learner(&self) -> bool {
         self.is_learner.load(Ordering::Relaxed)
     }
 
-    /// A voter that has applied it says that this member was removed.
+    /// Records that this member was removed, as reported by a voter that has applied the removal. Cannot be
+    /// undone.
     ///
-    /// Its own list is no reason to end: of two members, the other one may need this one's vote until it
-    /// knows for good that it is alone.
+    /// The member's own list is not sufficient: in a cluster of two, the remaining member may need this
+    /// member's vote until it has committed the removal.
     pub fn note_removed(&self) {
         self.removal.send_replace(true);
     }
@@ -207,7 +206,6 @@ impl Roster {
         *self.removal.borrow()
     }
 
-    /// Returns when this member was removed.
     pub async fn removed(&self) {
         let mut removal = self.removal.subscribe();
         let _never_closed = removal.wait_for(|is_removed| *is_removed).await;

@@ -1,18 +1,19 @@
-//! Allocations of hot calls in the steady state.
+//! Allocations of hot calls in steady state.
 //!
-//! Counted in the task of the connection alone. The client is bytes that were made before.
+//! Only the connection's task is measured. The requests are encoded in advance.
 
 use api::etcdserverpb::{PutRequest, RangeRequest};
 use prost::Message;
 
 use super::*;
 
-/// Calls that come with one read.
+/// Requests per read.
 const CALLS: usize = 10;
 const ROUNDS: usize = 300;
 
 impl PolledConnection {
-    /// Calls, as one read, that the task answers. How often it allocated.
+    /// Sends `CALLS` requests in one read, polls until all have responses, and returns the number of
+    /// allocations.
     fn round(&mut self, head: &HeaderBlock, body: &[u8]) -> u64 {
         for _ in 0..CALLS {
             let stream = self.stream;
@@ -30,13 +31,13 @@ impl PolledConnection {
         allocations
     }
 
-    /// Streams that have ended in what the client received.
+    /// Number of streams with an end-of-stream frame in the received bytes.
     fn answers(&self) -> usize {
         let is_end = |frame: &&(u8, u8, u32, Vec<u8>)| frame.0 == HEADERS && frame.1 & END_STREAM != 0;
         self.received().iter().filter(is_end).count()
     }
 
-    /// Allocations of a call, in the steady state.
+    /// Mean allocations per call after a warm-up.
     fn allocations(&mut self, method: &str, message: &impl Message) -> f64 {
         let (head, body) = (head(method, &[]), prefixed(&message.encode_to_vec()));
         let _warm: u64 = (0..ROUNDS).map(|_| self.round(&head, &body)).sum();
@@ -48,7 +49,7 @@ impl PolledConnection {
 #[test]
 fn a_range_from_memory_allocates_nothing_and_other_hot_calls_little() {
     let directory = tempfile::tempdir().unwrap();
-    // A call that takes long is written to the log, with what it asked for.
+    // Logging of a slow call would allocate.
     let alone = start(directory.path(), &["--warning-unary-request-duration=1h"]);
     let inside = alone.runtimes.clients.enter();
     let mut connection = PolledConnection::open(&alone);

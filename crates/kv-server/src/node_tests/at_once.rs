@@ -1,5 +1,5 @@
-//! Calls that are answered while their request is looked at: a client can tell them from others by their
-//! speed alone, and they cost no more than others.
+//! Calls served inline while their request is decoded. They differ from the regular path only in latency:
+//! responses and metrics are equal.
 
 use api::authpb::Permission;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -14,23 +14,21 @@ use super::*;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 
-/// Of the payload of a frame.
+/// Maximum payload of a frame.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// What came on one stream, without the window updates and resets that follow the end.
+/// Frames received on a stream up to `END_STREAM`. Window updates are omitted.
 pub(super) type Answer = Vec<(u8, u8, Vec<u8>)>;
 
-/// How a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// In one read: it may be answered at once.
+    /// In one read, so that it may be served inline.
     Whole,
-    /// The message after the head has been looked at: never answered at once.
+    /// In two reads: the message arrives after the head was processed, so that it is never served inline.
     InParts,
 }
 
 impl PolledConnection {
-    /// Sends one request, and returns the answer.
     pub(super) fn exchange(&mut self, way: Way, head: &HeaderBlock, body: &[u8]) -> Answer {
         let stream = self.stream;
         self.stream += 2;
@@ -67,7 +65,7 @@ impl PolledConnection {
         }
     }
 
-    /// Makes a call that has to succeed.
+    /// Makes a call and panics unless it succeeds.
     pub(super) fn call<T: Message + Default>(
         &mut self,
         path: &str,
@@ -84,7 +82,7 @@ impl PolledConnection {
     }
 }
 
-/// What is counted of calls: ended, failed, bytes in and out, ranges.
+/// Counters of calls: finished, failed, bytes received, bytes sent, ranges.
 fn counted(alone: &Alone) -> [u64; 5] {
     let metrics = &alone.running.member.metrics;
     let calls = metrics.calls.counts();
@@ -98,7 +96,6 @@ fn range(key: &str) -> RangeRequest {
     RangeRequest { key: key.to_owned().into(), serializable: true, ..RangeRequest::default() }
 }
 
-/// Bodies of requests, which are answered or refused.
 fn bodies() -> Vec<(&'static str, Vec<u8>)> {
     let of = |request: RangeRequest| prefixed(&request.encode_to_vec());
     let get = range("a").encode_to_vec();
@@ -152,7 +149,7 @@ fn bodies() -> Vec<(&'static str, Vec<u8>)> {
 
 type HeadFields = &'static [(&'static str, &'static [u8])];
 
-/// Fields of the head, and what is answered with a message.
+/// Header fields, and whether the response has a message.
 const HEADS: [(HeadFields, bool); 11] = [
     (&[], true),
     (&[("grpc-timeout", b"1H")], true),
@@ -177,7 +174,7 @@ fn fill(connection: &mut PolledConnection) {
         connection.call("/etcdserverpb.Lease/LeaseGrant", b"", &LeaseGrantRequest { ttl: 3600, id: 7 });
     assert_eq!(lease.id, 7);
     let leased = PutRequest { lease: 7, ..put("leased", 9) };
-    // Of an answer of 16 KiB, some 50 bytes are not the value.
+    // About 50 bytes of a 16 KiB response are not the value.
     let sizes = [
         ("a", 3),
         ("gone", 1),
@@ -197,7 +194,7 @@ fn fill(connection: &mut PolledConnection) {
         connection.call("/etcdserverpb.KV/Compact", b"", &CompactionRequest { revision: 4, physical: false });
 }
 
-/// The answer to one request, and what it counted.
+/// Sends a request. Returns the response and the counter increments.
 fn step(
     alone: &Alone,
     connection: &mut PolledConnection,
@@ -211,7 +208,7 @@ fn step(
     (answer, std::array::from_fn(|n| after[n] - before[n]))
 }
 
-/// The answer to one request, which has the same bytes and is counted alike however it arrives.
+/// Sends a request by either delivery, and checks that responses and counters are equal.
 fn checked(
     alone: &Alone,
     connection: &mut PolledConnection,
@@ -226,7 +223,6 @@ fn checked(
     in_parts.0
 }
 
-/// Whether it has a message.
 fn is_answered(answer: &Answer) -> bool {
     answer.iter().any(|frame| frame.0 == DATA && !frame.2.is_empty())
 }
@@ -247,7 +243,7 @@ fn an_answer_has_the_same_bytes_and_is_counted_alike_however_its_request_arrives
         let answer = checked(&alone, &mut connection, &name, &head(RANGE, fields), &body);
         assert_eq!(is_answered(&answer), has_answer, "{name}: {answer:?}");
     }
-    // A call whose message comes after its deadline is answered alike, and not counted.
+    // If the message arrives after the deadline, the response is the same, but the call is not counted.
     for timeout in [b"0n", b"0H"] {
         let late = head(RANGE, &[("grpc-timeout", timeout)]);
         let ways = [Way::InParts, Way::Whole, Way::Whole];
@@ -329,7 +325,7 @@ fn permissions_and_tokens_are_those_of_the_moment() {
     alone.stop();
 }
 
-/// Any answer: its fields are not looked at.
+/// Response that is not inspected.
 pub(super) type Nothing = api::etcdserverpb::AuthEnableResponse;
 
 #[test]
@@ -349,7 +345,6 @@ fn a_member_that_must_not_answer_refuses_however_a_request_arrives() {
     alone.stop();
 }
 
-/// Requests that come with one read.
 fn requests(connection: &mut PolledConnection, count: usize, key: &str) -> Vec<u8> {
     let (head, body) = (head(RANGE, &[]), prefixed(&range(key).encode_to_vec()));
     let request = |_| {
@@ -363,7 +358,7 @@ fn requests(connection: &mut PolledConnection, count: usize, key: &str) -> Vec<u
 #[test]
 fn a_burst_is_answered_in_bounded_rounds_and_held_within_bounds() {
     const REQUESTS: usize = 900;
-    /// Calls of one turn of the task.
+    /// Maximum number of calls served per poll of the task.
     const TURN_MAX: u64 = 32;
     let directory = tempfile::tempdir().unwrap();
     let alone = start(directory.path(), &[]);

@@ -1,6 +1,6 @@
-//! Memory of connections without calls: what all layers from the listener on have allocated for one.
+//! Memory of idle connections: bytes allocated by all layers from the listener on.
 //!
-//! Counted on the thread that accepts and serves them. The clients are sockets without memory.
+//! Measured on the thread that accepts and serves them. The clients are plain sockets, which do not allocate.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,22 +16,20 @@ use grpc_server::listen;
 
 const CONNECTIONS: usize = 100;
 
-/// Bytes of a connection that has exchanged prefaces and settings.
+/// Limit for a connection after the exchange of prefaces and settings.
 const NEW_BYTES_MAX: i64 = 4000;
-/// What one that has made calls may hold in addition: the fields that its client may refer to, and the ids of
-/// streams that ended last.
+/// Additional limit after calls, for the HPACK table and the IDs of recently closed streams.
 const FIELDS_BYTES_MAX: i64 = 3 << 10;
-/// The same of a client whose deadlines have filled the table of fields. It has 4096 bytes as the RFC counts,
-/// and short strings take more.
+/// Additional limit if deadlines have filled the HPACK table. It has 4096 bytes by the RFC's count; short
+/// strings need more memory.
 const FULL_TABLE_BYTES_MAX: i64 = 12 << 10;
 
-/// How a client makes its calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Calls {
     None,
-    /// As clients of gRPC for Go do: the first adds its fields to the table, the others refer to them.
+    /// Like gRPC for Go: the first call adds its fields to the table, the others refer to them.
     Repeated,
-    /// Each adds another deadline to the table.
+    /// Each call adds another deadline to the table.
     WithDeadlines,
 }
 
@@ -57,7 +55,7 @@ impl Calls {
             ("te", "trailers"),
         ];
         let block = match self {
-            // The newest entry has number 62.
+            // Index 62 is the latest entry of the dynamic table.
             Calls::Repeated if number > 0 => (62..69).rev().map(|index| 0x80 | index).collect(),
             Calls::Repeated => fields.map(|(name, value)| literal(0x40, name, value)).concat(),
             Calls::None | Calls::WithDeadlines => {
@@ -73,7 +71,7 @@ impl Calls {
     }
 }
 
-/// Bytes that this thread has allocated for each of many clients, which connect, make calls and wait.
+/// Returns the bytes allocated per client that connects, makes its calls and becomes idle.
 fn memory_of_connections(alone: &Alone, calls: Calls) -> i64 {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -88,7 +86,7 @@ fn memory_of_connections(alone: &Alone, calls: Calls) -> i64 {
     });
     let mut clients = Vec::with_capacity(CONNECTIONS + 1);
     let bytes = [hello(), calls.bytes()].concat();
-    // The first one makes what all share.
+    // The first client triggers allocations that are shared by all.
     clients.push(connect(address, &bytes));
     runtime.block_on(rest());
     let measured = allocation_counter::measure(|| {
@@ -115,7 +113,7 @@ fn connect(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     client
 }
 
-/// Time in which connections become idle. The clock is paused, so it passes when there is nothing to do.
+/// Waits until connections are idle. The clock is paused, so time advances only when all tasks are blocked.
 async fn rest() {
     tokio::time::sleep(Duration::from_secs(60)).await;
 }

@@ -1,4 +1,4 @@
-//! Calls without a token while permissions are checked: they write nothing to the log.
+//! With authentication enabled, calls without a token do not append to the log.
 
 use api::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthUserAddRequest, AuthUserGrantRoleRequest, CompactionRequest,

@@ -1,20 +1,20 @@
-//! Open connections of the peer port: strangers until a hello is accepted, connections of a member
-//! afterwards.
+//! Open connections of the peer port. A connection is a stranger until its hello is accepted, then it belongs
+//! to a member.
 //!
 //! ```text
 //!   accept ──▶ stranger ──hello accepted──▶ connection of a member
-//!                 └── GREET_WITHIN passed, or enough others ──▶ closed
+//!                 └── GREET_WITHIN passed, or evicted ──▶ closed
 //! ```
 //!
 //! Invariants:
-//! - Strangers and members have separate limits: strangers cannot use up the connections that members need.
-//! - Too many strangers close the oldest one of the address that has most: no address keeps members at
-//!   others out.
-//! - Too many connections of a member close its oldest, never the newest. A member that comes back after a
-//!   network failure is admitted while its old connections are still open here.
-//! - A stranger's connection reads at most [`STRANGER_BYTES_MAX`] bytes.
+//! - Strangers and members have separate limits: strangers cannot exhaust the connections that members need.
+//! - At the limit, the oldest stranger of the address with the most strangers is evicted, so that no address
+//!   can lock out members at other addresses.
+//! - At the limit per member, its oldest connection is closed. A member that reconnects after a network
+//!   failure is admitted although its old connections are still open here.
+//! - At most [`STRANGER_BYTES_MAX`] bytes are read from a stranger.
 //!
-//! Does not know what a hello contains; `server` checks it.
+//! The hello itself is checked by `server`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -33,16 +33,16 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-/// Connections that have not greeted, as a part of all: 96 of 256. One that greets needs two round trips, so
-/// a member is admitted as long as fewer than this many strangers connect from its address in that time.
+/// Fraction of connections available to strangers: 96 of 256. A hello needs two round trips, so a member is
+/// admitted as long as fewer strangers than this limit connect from its address in that time.
 const STRANGERS_PART: (usize, usize) = (3, 8);
-/// Connections of one member: two lanes, a snapshot stream, and as many again that are about to be found
-/// dead.
+/// Maximum connections per member: two lanes, a snapshot stream, and as many again that are not yet detected
+/// as dead.
 const MEMBER_CONNECTIONS_MAX: usize = 8;
-/// Time from accept to an accepted hello. A member sends its hello with its first request.
+/// Timeout from accept to an accepted hello. A member sends its hello with its first request.
 pub(super) const GREET_WITHIN: Duration = Duration::from_secs(5);
-/// Preface, settings, headers and hello take less than a kilobyte. What comes after them waits in the socket
-/// until the hello is accepted.
+/// Maximum bytes read from a stranger. Preface, settings, headers and hello take less than a kilobyte; later
+/// bytes stay in the socket buffer until the hello is accepted.
 const STRANGER_BYTES_MAX: usize = 64 << 10;
 
 /// All open connections of the peer port. Cheap to clone.
@@ -55,22 +55,22 @@ pub(super) struct Connections {
 #[derive(Default)]
 struct MemberConnections {
     next_number: u64,
-    /// By number, so that the first is the oldest.
+    /// Connections per member, by number: the first is the oldest.
     open: HashMap<u64, BTreeMap<u64, Arc<SocketShared>>>,
 }
 
-/// What the connection's task, its reader and its requests share.
+/// State shared by the connection's task, its reader and its requests.
 struct SocketShared {
     has_greeted: AtomicBool,
-    /// While it is a stranger's.
+    /// Permit of a stranger.
     place: Mutex<Option<Place>>,
     stranger: Arc<Holder>,
-    /// By newer connections of its member.
+    /// Notified when newer connections of the member displace this one.
     displaced: Notify,
     reader: AtomicWaker,
 }
 
-/// One open connection; counted until it is dropped.
+/// An open connection, counted until it is dropped.
 pub(super) struct PeerSocket {
     all: Connections,
     number: u64,
@@ -78,7 +78,7 @@ pub(super) struct PeerSocket {
     source: Option<IpAddr>,
 }
 
-/// Passes an accepted hello to the connection that it came from.
+/// Reports an accepted hello to its connection.
 #[derive(Clone)]
 pub(super) struct Greeter {
     all: Connections,
@@ -88,14 +88,14 @@ pub(super) struct Greeter {
 }
 
 impl Connections {
-    /// `connections_max`: how many the accept loop lets in.
+    /// Creates the limits from the accept loop's limit.
     pub(super) fn new(connections_max: u32) -> Connections {
         let (part, of) = STRANGERS_PART;
         let strangers_max = (connections_max as usize * part / of).max(1);
         Connections { strangers: Places::new(strangers_max), members: Arc::default() }
     }
 
-    /// Counts a new stranger and closes another one if there are too many.
+    /// Registers a stranger, and evicts another one at the limit.
     pub(super) fn open(&self, source: Option<IpAddr>) -> PeerSocket {
         let stranger = Holder::new();
         let place = Mutex::new(self.strangers.take(caller_of(source), &stranger));
@@ -115,12 +115,12 @@ impl PeerSocket {
         Greeter { all: all.clone(), number: *number, shared: Arc::clone(shared), source: *source }
     }
 
-    /// The socket as HTTP/2 may read it.
+    /// Wraps the socket to limit how much is read before the hello is accepted.
     pub(super) fn gate<I>(&self, io: I) -> Gate<I> {
         Gate { io, shared: Arc::clone(&self.shared), stranger_bytes: 0 }
     }
 
-    /// Returns when the connection must be closed: displaced by others, or no hello in time.
+    /// Completes when the connection must be closed: evicted, or no hello in time.
     pub(super) async fn must_close(&self) {
         let greeting = async {
             tokio::time::sleep(GREET_WITHIN).await;
@@ -149,16 +149,16 @@ impl Drop for PeerSocket {
 }
 
 impl Greeter {
-    /// The address that the connection comes from; none of a Unix socket.
+    /// Remote address; None for a Unix socket.
     pub(super) fn source(&self) -> Option<IpAddr> {
         self.source
     }
 
-    /// The connection belongs to `member` from now on. The first hello of a connection decides.
+    /// Assigns the connection to `member`. Only the first call has an effect.
     pub(super) fn greeted(&self, member: u64) {
         let mut members = self.all.members.lock();
         let was_stranger = self.shared.place.lock().take().is_some();
-        // A connection that was displaced meanwhile stays displaced.
+        // Keep a concurrent eviction.
         if !was_stranger || self.shared.stranger.displaced().now_or_never().is_some() {
             return;
         }
@@ -192,7 +192,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Gate<I> {
         }
         if self.stranger_bytes >= STRANGER_BYTES_MAX {
             self.shared.reader.register(context.waker());
-            // Again: the hello may have been accepted before the waker was registered.
+            // Check again: the hello may have been accepted before the waker was registered.
             if !self.shared.has_greeted.load(Ordering::Acquire) {
                 return Poll::Pending;
             }
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(flood.iter().filter(|socket| is_open(socket)).count(), 5);
         let returned = at("10.0.0.2");
         assert!(is_open(&member) && is_open(&returned));
-        // Those of one network are of one address.
+        // Addresses of one IPv6 network count as one.
         let _of_network: Vec<PeerSocket> = (0..100).map(|host| at(&format!("fd00::{host:x}"))).collect();
         assert!(is_open(&member) && is_open(&returned));
         let greeted = || {

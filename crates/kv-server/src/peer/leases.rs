@@ -1,15 +1,13 @@
-//! Leases, for services of any member: renewals, and questions how long leases still have, in batches to the
+//! Lease requests of any member's services: renewals and queries of remaining TTLs, batched and sent to the
 //! leader.
 //!
-//! * Requests that wait together are one batch: one read index on the leader, one command for renewals, one
-//!   call on a follower. While a batch is under way the next one waits for more requests, within bounds.
-//! * Renewals of expired leases that are not revoked yet go on in separate batches, which wait for that:
-//!   no other renewal waits for them, or for their place. Nor does one wait for questions: their batches and
-//!   bounds are separate.
-//! * A request is tried again while the leader is being found. It ends with the request timeout, which counts
-//!   from its arrival.
-//! * One connection, to the member that led last, is kept and shared by all questions. The first error on it
-//!   gives it up.
+//! * Queued requests form a batch: one read index on the leader, one command for renewals, one call from a
+//!   follower. While a batch is in flight, new requests are collected for the next, within bounds.
+//! * Renewals of expired leases that are not revoked yet move to separate batches, which wait for the
+//!   revocation. Other renewals wait neither for them nor for their slots. Batches and limits of queries are
+//!   separate, too.
+//! * Requests are retried during a leader change, until the request timeout, which counts from their arrival.
+//! * All requests to the leader share one connection. It is dropped after the first error.
 
 use std::future::pending;
 use std::pin::pin;
@@ -31,40 +29,39 @@ use crate::member::{LeaderLeases, LeaseError};
 use admission::{ClientId, Share, Shares};
 use process::shutdown::Stop;
 
-/// Requests in one batch: its answer takes at most 22 bytes for each.
+/// Maximum requests per batch. A response takes at most 22 bytes for each.
 const BATCH_MAX: usize = 1_024;
-/// Renewals that wait for their answers, some 400 bytes each, and as many questions. A client with too many
-/// of them is refused with *too many requests*; it asks again.
+/// Maximum pending renewals, about 400 bytes each, and the same number of queries. A client with too many
+/// fails with *too many requests* and retries.
 const WAITING_MAX: usize = 64 << 10;
-/// Requests of one client that always wait: a busy client that keeps some thousand leases alive.
+/// Pending requests guaranteed to each client: enough for a busy one that keeps some thousand leases alive.
 const WAITING_ALWAYS: usize = 64;
-/// Batches of a kind under way: the next ones go out while earlier ones wait for a sync. When all are under
-/// way, requests wait and make larger batches. Those of all kinds take a half at most of the streams that the
-/// leader gives to a connection.
+/// Maximum batches of each kind in flight. While earlier ones wait for a sync, the next are sent; at the
+/// limit, requests queue up and form larger batches. All kinds together use at most half of the streams that
+/// the leader allows per connection.
 const BATCHES_MAX: usize = 4;
 const _: () = assert!(BatchKind::COUNT * BATCHES_MAX <= STREAMS_MAX as usize / 2);
-/// While a batch is under way, the next one goes out when it has so many requests,
+/// With other batches in flight, a batch is sent once it has this many requests,
 const NEXT_BATCH_MIN: usize = 256;
-/// or when its first request has waited so long. A batch of a few requests costs the members nearly as much
-/// as one of hundreds. The end of the batch before it usually comes first, after a round trip and a sync.
+/// or once its first request has waited this long. Small batches cost the members nearly as much as large
+/// ones. Usually the previous batch finishes earlier, after a round trip and a sync.
 const NEXT_BATCH_WITHIN: Duration = Duration::from_millis(10);
-/// Between two attempts while there is no leader.
+/// Retry interval while there is no leader.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
-/// Ids in one question. An answer takes at most 22 bytes for each.
+/// Maximum IDs per request. A response takes at most 22 bytes for each.
 const IDS_MAX: usize = 2_048;
-/// What the leader may take: a sync of its disk, and the revoke of an expired lease. Then the caller tries
-/// again, perhaps with another leader.
+/// Timeout of a call to the leader: covers a sync of its disk, and the revocation of an expired lease. The
+/// caller then retries, possibly with another leader.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
-/// A question to the leader.
+/// Request to the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
     Renew(Vec<i64>, WhenExpired),
     Remaining(Vec<i64>),
 }
 
-/// What a batch asks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchKind {
     Renew(WhenExpired),
@@ -82,7 +79,7 @@ impl BatchKind {
     }
 }
 
-/// Leases, for services of any member. Cheap to clone.
+/// Lease operations for a member's services. Cheap to clone.
 #[derive(Clone)]
 pub struct LeaseService {
     leader: Arc<LeaderLeases>,
@@ -90,16 +87,16 @@ pub struct LeaseService {
     request_timeout: Duration,
     renewals: Entrance,
     questions: Entrance,
-    /// Renewals whose leases have expired, and are not revoked yet.
+    /// Renewals of leases that have expired but are not revoked yet.
     unrevoked: mpsc::UnboundedSender<Waiting>,
     renewed: Counter,
 }
 
-/// Where requests begin to wait for their batch.
+/// Admits requests to the queue of a batch kind.
 #[derive(Clone)]
 struct Entrance {
     waiting: mpsc::UnboundedSender<Waiting>,
-    /// Bounds them, under way as well.
+    /// Limits pending requests, including those in flight.
     shares: Arc<Shares>,
     request_timeout: Duration,
     leader: watch::Receiver<Option<u64>>,
@@ -125,7 +122,7 @@ impl Entrance {
     }
 }
 
-/// A request under way.
+/// A pending request.
 pub struct PendingLease {
     answer: oneshot::Receiver<Result<Remaining, LeaseError>>,
     deadline: Instant,
@@ -133,7 +130,7 @@ pub struct PendingLease {
 }
 
 impl PendingLease {
-    /// The answer: for a renewal the lease's TTL, or 0 if there is no such lease.
+    /// Returns the result. For a renewal this is the lease's TTL, or 0 if the lease does not exist.
     pub async fn remaining(self) -> Result<Remaining, LeaseError> {
         match timeout_at(self.deadline, self.answer).await {
             Ok(answer) => answer.unwrap_or(Err(LeaseError::Stopped)),
@@ -143,7 +140,7 @@ impl PendingLease {
     }
 }
 
-/// A request that waits for its batch.
+/// A request queued for its batch.
 struct Waiting {
     id: i64,
     _share: Share,
@@ -151,7 +148,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Ends here, or goes on to those that wait for the end of their lease.
+    /// Completes the request, or moves it to the batches that wait for the revocation of an expired lease.
     fn answered(
         self,
         kind: BatchKind,
@@ -159,7 +156,7 @@ impl Waiting {
         unrevoked: &mpsc::UnboundedSender<Waiting>,
     ) {
         let may_go_on = kind == BatchKind::Renew(WhenExpired::Tell);
-        // The member may stop, and the caller may have gone.
+        // Sending fails if the member stops or the caller gave up.
         if may_go_on && answer.is_ok_and(|answer| answer.ttl == UNREVOKED) {
             let _unsent = unrevoked.send(self);
         } else {
@@ -168,14 +165,14 @@ impl Waiting {
     }
 }
 
-/// Makes batches of the requests that wait.
+/// Collects queued requests into batches.
 struct Batches {
     waiting: mpsc::UnboundedReceiver<Waiting>,
     under_way: JoinSet<()>,
 }
 
 impl Batches {
-    /// The next batch, when it has to go out. None when no request can come any more.
+    /// Returns the next batch when it is to be sent, or None after the queue was closed.
     async fn next(&mut self) -> Option<Vec<Waiting>> {
         let mut batch = Vec::new();
         if self.waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
@@ -209,7 +206,7 @@ impl Batches {
 }
 
 impl LeaseService {
-    /// Starts the tasks that make batches, which end with `stop`.
+    /// Starts the batching tasks, which run until `stop`.
     pub fn start(
         leader: Arc<LeaderLeases>,
         peers: Arc<Peers>,
@@ -232,22 +229,22 @@ impl LeaseService {
         service
     }
 
-    /// The leases of this member.
+    /// Returns this member's lease table.
     pub fn table(&self) -> &state_machine::LeaseTable {
         &self.leader.table
     }
 
-    /// Begins to renew a lease.
+    /// Starts to renew a lease.
     pub fn renew(&self, client: ClientId, id: i64) -> Result<PendingLease, LeaseError> {
         self.renewals.enter(client, id)
     }
 
-    /// Whether the renewals that wait, of all clients, fit into the batches under way.
+    /// Reports whether the pending renewals of all clients fit into the batches in flight.
     pub fn has_room(&self) -> bool {
         self.renewals.shares.total() < BATCHES_MAX * BATCH_MAX
     }
 
-    /// How long a lease still has, by the leader's clock.
+    /// Returns the remaining TTL by the leader's clock.
     pub async fn remaining(&self, client: ClientId, id: i64) -> Result<Remaining, LeaseError> {
         self.questions.enter(client, id)?.remaining().await
     }
@@ -260,7 +257,7 @@ impl LeaseService {
                 () = stop.stopped() => return,
             };
             let Some(mut batch) = batch else { return };
-            // Callers may have gone since.
+            // Drop requests of callers that gave up.
             batch.retain(|waiting| !waiting.reply.is_closed());
             if batch.is_empty() {
                 continue;
@@ -285,7 +282,7 @@ impl LeaseService {
         }
     }
 
-    /// Asks the leader, and again until the request timeout while it is being found.
+    /// Sends a request to the leader, and retries during a leader change until the request timeout.
     async fn ask(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
         let deadline = Instant::now() + self.request_timeout;
         loop {
@@ -301,8 +298,8 @@ impl LeaseService {
         }
     }
 
-    /// Asks the leader, and gives up when another member leads or none does: a leader that is paused or cut
-    /// off answers late or never.
+    /// Sends a request to the leader. Fails as soon as the leader changes: one that is paused or partitioned
+    /// responds late or never.
     async fn ask_once(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
         let known = self.leader.raft.leader_known();
         let leader = (*known.borrow()).ok_or(LeaseError::NoLeader)?;
@@ -319,7 +316,7 @@ impl LeaseService {
     }
 }
 
-/// Waits until `asked` is not the leader any more.
+/// Completes when `asked` no longer leads.
 async fn until_changed(mut leader: watch::Receiver<Option<u64>>, asked: u64) {
     let has_changed = |leader: &Option<u64>| *leader != Some(asked) && !base::mutant("asks-a-deposed-leader");
     if leader.wait_for(has_changed).await.is_err() {
@@ -327,24 +324,25 @@ async fn until_changed(mut leader: watch::Receiver<Option<u64>>, asked: u64) {
     }
 }
 
-/// Asks other members when they lead.
+/// Sends requests to other members while they lead.
 struct LeaderLink {
     peers: Arc<Peers>,
     kept: Kept<PeerConnection>,
 }
 
-/// The connection to the member that led last.
+/// Connection to the latest leader.
 struct Kept<C>(Mutex<Option<Arc<(u64, C)>>>);
 
 impl<C> Kept<C> {
-    /// Questions that failed together may find a newer connection than theirs here. That one stays.
+    /// Drops the connection that was `used`, but not a newer one: several requests on a connection may fail
+    /// at the same time.
     async fn give_up(&self, used: &Arc<(u64, C)>) {
         self.0.lock().await.take_if(|kept| Arc::ptr_eq(kept, used));
     }
 }
 
 impl LeaderLink {
-    /// The answers in the order of the ids. Those to renewals have the TTL only.
+    /// Returns results in the order of the IDs. Results of renewals contain only the TTL.
     async fn ask(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
         let deadline = Instant::now() + ANSWER_WITHIN;
         let connected = timeout_at(deadline, self.connection(leader)).await.ok().flatten();
@@ -378,7 +376,7 @@ impl LeaderLink {
         None
     }
 
-    /// None if not every id is answered.
+    /// Returns None unless there is a result for every ID.
     async fn ask_over(
         &self,
         used: &(u64, PeerConnection),
@@ -398,7 +396,7 @@ impl LeaderLink {
     }
 }
 
-/// Answers a question on the leader.
+/// Executes a request on the leader.
 pub(super) async fn answer_here(
     leader: &LeaderLeases,
     question: LeaseQuestion,
@@ -412,7 +410,7 @@ pub(super) async fn answer_here(
     }
 }
 
-/// What a peer asks, if it is within bounds.
+/// Validates a peer's request.
 pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
     let LeaseQuestions { hello: _, renew, remaining, tell_expired } = request;
     if renew.len() + remaining.len() > IDS_MAX {
@@ -428,7 +426,7 @@ pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status>
     }
 }
 
-/// The leader's answer to a peer.
+/// Converts the leader's result to a response.
 pub(super) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<LeaseAnswers, Status> {
     let answer = |it: Remaining| LeaseAnswer { ttl: it.ttl, granted_ttl: it.granted_ttl };
     match answered {
@@ -460,7 +458,7 @@ mod tests {
             Bench { batches, renewals, shares: Shares::new(WAITING_MAX, WAITING_ALWAYS) }
         }
 
-        /// Answers are not looked at.
+        /// Queues renewals. Their results are dropped.
         fn renew(&self, count: usize) {
             for id in 0..count {
                 let share = self.shares.take(ClientId::default(), 1).unwrap();
@@ -470,12 +468,12 @@ mod tests {
             }
         }
 
-        /// A batch that ends after so many milliseconds.
+        /// Adds a batch in flight that finishes after `millis`.
         fn batch_of(&mut self, millis: u64) {
             self.batches.under_way.spawn(sleep(Duration::from_millis(millis)));
         }
 
-        /// The size of the next batch, and the milliseconds until it goes out.
+        /// Returns the size of the next batch, and the milliseconds until it is sent.
         async fn next(&mut self) -> (usize, u128) {
             let began = Instant::now();
             let batch = self.batches.next().await.unwrap();
@@ -490,7 +488,7 @@ mod tests {
             let changes = async {
                 sleep(Duration::from_secs(1)).await;
                 leads.send_replace(next);
-                // A sender that is gone is a member that stops.
+                // Dropping the sender means that the member stops.
                 sleep(Duration::from_secs(1)).await;
             };
             tokio::select! {
@@ -529,7 +527,7 @@ mod tests {
         }
     }
 
-    /// No batch is made: those under way wait for a leader that is gone.
+    /// Batches are never formed, as if all slots wait for a lost leader.
     #[tokio::test(start_paused = true)]
     async fn a_renewal_ends_with_the_request_timeout_whether_it_has_a_batch_or_not() {
         let (leads, known) = watch::channel(Some(1));

@@ -1,38 +1,37 @@
-//! Member to member: messages of Raft, carried as opaque bytes, and whole stores for members whose entries
-//! left the log.
+//! Peer communication: Raft messages, carried as opaque bytes, and snapshots for followers that need
+//! truncated log entries.
 //!
 //! ```text
-//!   raft-node ─send─▶ queue ─▶ link ─one stream, all that waits in one batch─▶ server of the peer ─▶ receive
-//!                 (one queue, one link and one TCP connection per peer and lane)
+//!   raft-node ─send─▶ queue ─▶ link ─one stream, queued messages batched─▶ server of the peer ─▶ receive
+//!                 (one queue, link and TCP connection per peer and lane)
 //!   raft-node ──send_snapshot──▶ sending ──a separate stream──▶ server of the peer ──▶ incoming ──▶ receive
 //! ```
 //!
-//! * Sending never blocks. A full queue drops, and the peer is reported to Raft as unreachable.
-//! * A message leaves a queue once: what a broken stream loses is never sent again by us.
-//! * A heartbeat never waits for a megabyte of entries: each lane has its own connection.
-//! * No message is accepted before both sides agree on the cluster and on their ids.
-//!
-//! Knows nothing of what a message says.
+//! * Sending never blocks. Messages to a full queue are dropped, and the peer is reported to Raft as
+//!   unreachable.
+//! * Messages lost with a broken stream are not retransmitted; Raft handles the loss.
+//! * Heartbeats do not wait for megabytes of entries: each lane has its own connection.
+//! * Messages are accepted only after both sides agree on the cluster and their IDs.
 
-mod context; // the members, and bounds of messages
+mod context; // membership, and limits of messages
 
-mod link; // keeps one stream open; what waits to be sent on it
+mod link; // one outgoing stream and its queue
 
-mod questions; // what members ask each other
+mod questions; // requests between members
 
-mod introduction; // addresses that the list does not hold, or no longer
+mod introduction; // members at unlisted addresses
 
-mod confirming; // of this member, if its log was empty
-mod pacing; // how fast
-mod sending; // whole stores
-mod transport; // what Raft sends through
+mod confirming; // membership check of a member with an empty log
+mod pacing; // rate of a snapshot
+mod sending; // snapshots
+mod transport; // implementation of Raft's transport
 
-mod leases; // leases, by way of the leader
+mod leases; // lease requests to the leader
 
-mod connections; // connections with and without a hello, counted apart
-mod server; // what the peer port answers
+mod connections; // limits of incoming connections
+mod server; // requests to the peer port
 
-mod port; // its connections
+mod port; // accepts connections
 
 pub(crate) use confirming::{FirstList, confirm};
 pub(crate) use context::{Context, Levels};

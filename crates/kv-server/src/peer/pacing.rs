@@ -1,36 +1,36 @@
-//! The pace of a store that is sent: as fast as the syncs of this member's log allow.
+//! Rate control of an outgoing snapshot: as fast as the syncs of this member's log allow.
 //!
-//! * Every fifth of a second it is judged how long syncs took. Where they took clearly longer than usual, the
-//!   pace is halved; where they did not, and the pace was what limited the stream, it grows: by a step while
-//!   there are syncs, twofold while there are none.
-//! * Usual is what they take at the slowest pace. It is measured when the stream begins, and anew before each
-//!   halving: how long syncs took before says nothing of a load or a disk that has changed since, and what
-//!   the stream itself makes slower is not usual. A shorter time at any pace takes its place.
-//! * It is never below [`SLOWEST`], and there is no fastest.
-//! * The store is of use only while the log keeps what follows it. A stream that is late for that grows
-//!   twofold, however long syncs take: to send the store again would delay more of them.
-//! * A receiver that takes less than the pace keeps the pace where it is: its disk, through the connection's
-//!   window.
+//! * Sync latency is evaluated every 200 ms. If it is clearly above the baseline, the rate is halved.
+//!   Otherwise, if the rate was the bottleneck, it grows: by a step while there are syncs, twofold while
+//!   there are none.
+//! * The baseline is the sync latency at the minimum rate. It is measured when the stream starts and again
+//!   before each halving, because load and disk may have changed and the stream's own effect must not count.
+//!   A lower latency at any rate replaces it.
+//! * The rate is at least [`SLOWEST`] and has no maximum.
+//! * A snapshot is useful only while the log retains the entries after it. If the stream is too slow for
+//!   that, the rate doubles regardless of sync latency: sending the snapshot again would delay more syncs.
+//! * If the receiver is the bottleneck, through the connection's flow control window, the rate stays the
+//!   same.
 //!
-//! Time is an argument.
+//! Time is an argument, for tests.
 
 use std::time::{Duration, Instant};
 
-/// Bytes per second that were found to delay the syncs of logs on the same disk by little (see
-/// docs/decisions).
+/// Minimum rate in bytes per second. It was measured to have little effect on syncs of logs on the same disk
+/// (see docs/decisions).
 pub(super) const SLOWEST: f64 = (8 << 20) as f64;
 const STEP: f64 = SLOWEST;
 const JUDGED_EVERY: Duration = Duration::from_millis(200);
-/// What a sync may take above the usual: so much, and half as much again.
+/// Tolerance above the baseline, in addition to half of the baseline.
 const SLACK: Duration = Duration::from_micros(500);
-/// What is made up for after a late moment: four chunks, or what a timer is late by.
+/// Maximum delay that is caught up: four chunks, or the delay of a timer.
 const LATE_CHUNKS: u32 = 4;
 const LATE: Duration = Duration::from_millis(2);
-/// The share of the log that may be written meanwhile in which the whole store is sent. The receiver takes the
-/// log after it, and while it does, more is written.
+/// Fraction of the retained log's growth within which the snapshot is to be sent. The rest is for the
+/// receiver, which fetches the log afterwards while more is written.
 const LOG_SHARE: f64 = 0.5;
 
-/// What the log did since the start of the process.
+/// Totals of the log since process start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogTotals {
     pub syncs: u64,
@@ -39,35 +39,36 @@ pub(super) struct LogTotals {
 }
 
 impl LogTotals {
-    /// The mean time of the syncs since then, if there were any.
+    /// Mean sync latency since `before`; None without syncs.
     fn mean_since(&self, before: LogTotals) -> Option<Duration> {
         let syncs = u32::try_from(self.syncs.saturating_sub(before.syncs)).ok().filter(|syncs| *syncs > 0)?;
         Some(self.took.saturating_sub(before.took) / syncs)
     }
 }
 
-/// The pace of one stream.
+/// Rate of one stream.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: f64,
     due: Instant,
     judged: Instant,
-    /// Since then.
+    /// Bytes sent since `judged`.
     sent: u64,
     before: LogTotals,
     usual: Option<Duration>,
-    /// The pace that follows, while the usual is measured.
+    /// Rate to continue with after the baseline is measured.
     measuring: Option<f64>,
     store_bytes: u64,
-    /// What is sent of the store, as a share.
+    /// Fraction of the store that was sent.
     share: f64,
-    /// The log when the stream began, and what may be written from then on.
+    /// Log bytes when the stream started, and the number that may be written after that.
     log_before: u64,
     log_bytes_max: u64,
 }
 
 impl Pace {
-    /// For a store that is of use until the log has grown to `log_bytes_max`, counted as in `log`.
+    /// Starts at the minimum rate. The snapshot is useful until the log has grown to `log_bytes_max`, counted
+    /// like `log.bytes`.
     pub fn new(now: Instant, log: LogTotals, store_bytes: u64, log_bytes_max: u64) -> Self {
         Pace {
             bytes_per_second: SLOWEST,
@@ -84,12 +85,12 @@ impl Pace {
         }
     }
 
-    /// When the next chunk is due.
+    /// Returns when to send the next chunk.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// A chunk is sent.
+    /// Records a sent chunk, and adjusts the rate if an evaluation is due.
     pub fn sent(&mut self, bytes: usize, now: Instant, log: LogTotals) {
         self.sent += bytes as u64;
         self.share += bytes as f64 / self.store_bytes as f64;
@@ -101,8 +102,8 @@ impl Pace {
             (self.judged, self.sent, self.before) = (now, 0, log);
         }
         let pause = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
-        // From the time it was due, not from now: a moment's delay is made good. But not one of many chunks,
-        // which would come as a burst.
+        // Count from the due time, so that short delays are caught up, but no long ones, which would cause a
+        // burst.
         let made_good = (LATE_CHUNKS * pause).max(LATE);
         self.due = self.due.max(now.checked_sub(made_good).unwrap_or(self.due)) + pause;
     }
@@ -139,21 +140,21 @@ mod tests {
     const MIB: f64 = (1 << 20) as f64;
     const CHUNK: usize = 64 << 10;
 
-    /// A log with so many syncs a second, on a disk where a sync takes so many milliseconds without the
-    /// stream, and one more at each `shared` MiB per second of it.
+    /// Model of a disk: `syncs_per_second` at a latency of `alone` milliseconds without the stream, and one
+    /// more for each `shared` MiB/s of it.
     #[derive(Clone, Copy)]
     struct Disk {
         syncs_per_second: f64,
         alone: f64,
         shared: f64,
-        /// MiB per second that are written to the log.
+        /// Rate of log writes in MiB/s.
         log: f64,
     }
 
     const IDLE: Disk = Disk { syncs_per_second: 0.0, alone: 1.0, shared: 40.0, log: 0.0 };
     const BUSY: Disk = Disk { syncs_per_second: 500.0, ..IDLE };
 
-    /// Sends for so many seconds to a receiver of this speed. Returns the pace of each second, in MiB/s.
+    /// Sends for `seconds` to a receiver of this speed. Returns the rate in each second, in MiB/s.
     fn send(
         pace: &mut Pace,
         now: &mut Instant,
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn syncs_that_were_slow_before_the_load_are_not_taken_for_usual() {
-        // The process has synced nothing; its few syncs made its first files; it has much to do.
+        // No syncs yet; a few slow syncs while creating files; a loaded disk.
         let before = [(0, 0, IDLE), (50, 2, IDLE), (0, 0, Disk { alone: 20.0, ..BUSY })];
         for (syncs, seconds, before) in before {
             let now = Instant::now();
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn a_store_is_sent_while_the_log_keeps_what_follows_it() {
         const GIB: u64 = 1 << 30;
-        // Each byte of the stream delays syncs, and much is written.
+        // The stream delays syncs, and the write load is high.
         for (store, log) in [(1.0, 4.0), (8.0, 20.0), (8.0, 60.0), (32.0, 20.0)] {
             let disk = Disk { shared: 1.0, log, ..BUSY };
             let (_, mut now, mut totals) = begun();

@@ -1,7 +1,7 @@
-//! The peer port: accepts connections, and serves HTTP/2 on each.
+//! Listener of the peer port: accepts connections and serves HTTP/2 on each.
 //!
-//! * Inside TLS a connection is authenticated before its first byte of HTTP/2 is read.
-//! * HTTP/2 only. Other bytes end their connection and nothing more.
+//! * With TLS, peers are authenticated before HTTP/2 starts.
+//! * Connections with other protocols are closed.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
 
-/// Bytes of one request's headers: ours have a few hundred.
+/// Maximum size of request headers. A member sends a few hundred bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Between two pings to a silent connection.
+/// Interval of keep-alive pings on an idle connection.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Serves the peer port until `stop`.
@@ -68,7 +68,7 @@ async fn connection(
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(ALIVE_EVERY)
         .serve_connection(TokioIo::new(open.gate(stream)), TowerToHyperService::new(service));
-    // Peers are not drained: Raft sends again what is on its way. Errors here are the other side's.
+    // No graceful shutdown: Raft retransmits in-flight messages. Errors are the peer's.
     tokio::select! {
         _ = connection => {}
         () = open.must_close() => {}

@@ -1,16 +1,16 @@
-//! Sends the newest checkpoint to a peer that the log cannot help any more.
+//! Sends the latest checkpoint to a follower that needs truncated log entries.
 //!
 //! ```text
-//!   offer ─▶ a turn (few at once) ─▶ export ─▶ message, chunk, chunk, … ─one stream─▶ the peer answers ─▶ report
+//!   offer ─▶ permit (STREAMS_MAX) ─▶ export ─▶ message, chunk, chunk, … ─one stream─▶ response ─▶ report
 //! ```
 //!
-//! * One stream per peer: a new offer ends the one before it.
-//! * A state that is known to be corrupt is not sent. A leader that has one hands over.
-//! * A stream has a separate thread and connection: no request waits for a block to be read, and no message
-//!   for a chunk.
-//! * What is in memory is a chunk here, and a window of the connection.
-//! * It is paced by the syncs of the log (`pacing`): the members' logs share disks and wires with it, and a
-//!   write must not wait for the catch-up of another member, unless that would never end.
+//! * Each peer has at most one stream: a new offer cancels the previous one.
+//! * A state that is known to be corrupt is not sent. A leader with one transfers its leadership.
+//! * A stream has its own thread and connection: requests do not wait for block reads, nor messages for
+//!   chunks.
+//! * Memory usage is a chunk and the connection's flow control window.
+//! * `pacing` limits the rate by the latency of log syncs: the stream shares disks and network with the
+//!   members' logs, and writes must not wait for the catch-up of a follower, unless it would never finish.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,34 +36,34 @@ use process::shutdown::{self, Stop, Stopper};
 use raft_node::{HOLD_BYTES_MAX, Inbox, SnapshotOutcome};
 use telemetry::metrics::{Metrics, To, UnderWay};
 
-/// Streams at once. A second peer need not wait for a first that is slow; a third would only make all of them
-/// slower.
+/// Maximum number of concurrent streams. A second peer does not wait for a slow first one; a third stream
+/// would only slow down all of them.
 const STREAMS_MAX: usize = 2;
-/// A block or two, half a millisecond of a gigabit wire: what is done with it at both ends is over before a
-/// put would notice.
+/// Chunk size: a block or two, half a millisecond of gigabit Ethernet. Handling one at either end does not
+/// noticeably delay a put.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes in flight to one peer: 100 MiB per second where a round trip takes 10 ms.
+/// Flow control window per peer: 100 MiB/s at a round trip of 10 ms.
 const WINDOW_BYTES: u32 = 1 << 20;
-/// A peer that takes nothing for so long, though its connection is open, is given up. The last wait is for
-/// its sync of everything.
+/// Time without progress after which a stream is aborted. The last wait is for the receiver's sync of the
+/// whole store.
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 
-/// A stream that was not sent is reported after this time: Raft offers the snapshot again at once.
+/// Delay before a failure is reported: Raft would offer the snapshot again immediately.
 const FAILED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
 
-/// The Raft message for a checkpoint that reaches this far.
+/// Builds the Raft message of a checkpoint at this position.
 pub type BuildMessage = Box<dyn FnOnce(LogPosition) -> Bytes + Send>;
 
-/// Everything that is sent at present.
+/// Outgoing snapshot streams.
 pub struct Senders {
     context: Context,
     checkpoints: Checkpoints,
     turns: Arc<Semaphore>,
-    /// The stream of each peer, to be ended by the next.
+    /// Running stream of each peer, to be cancelled by the next one.
     running: Mutex<HashMap<u64, Stopper>>,
 }
 
-/// One stream of a snapshot to one peer.
+/// One snapshot stream.
 struct SnapshotSend {
     context: Context,
     checkpoints: Checkpoints,
@@ -71,7 +71,7 @@ struct SnapshotSend {
     to: u64,
     urls: Vec<String>,
     message: BuildMessage,
-    /// When the log has grown to this, Raft has let go of what follows the offer.
+    /// Log size at which Raft truncates the entries after the offer.
     log_bytes_max: u64,
 }
 
@@ -85,8 +85,7 @@ impl Senders {
         }
     }
 
-    /// Begins a stream and returns at once. `inbox` hears of its outcome, unless a newer stream takes its
-    /// place.
+    /// Starts a stream without blocking. Reports its outcome to `inbox`, unless a newer stream replaces it.
     pub fn send(
         &self,
         to: u64,
@@ -112,7 +111,7 @@ impl Senders {
         let body = move || {
             yield_to_others();
             let run = || send.run(&*reporter, &replaced, &stop);
-            // Raft sends this peer nothing until it hears how the stream ended.
+            // Always report: Raft sends this peer no messages until then.
             if catch_unwind(AssertUnwindSafe(run)).is_err() && !replaced.is_stopped() {
                 tracing::error!(peer = format!("{to:x}"), "the sender of a snapshot panicked");
                 reporter.report_snapshot(to, SnapshotOutcome::Failed);
@@ -126,7 +125,7 @@ impl Senders {
 }
 
 impl SnapshotSend {
-    /// The stream's thread, from its turn to the report.
+    /// Runs the stream on its thread, and reports the outcome.
     fn run(self, inbox: &dyn Inbox, replaced: &Stop, stop: &Stop) {
         let (to, labels) = (self.to, To { To: self.context.label(self.to) });
         let metrics = Arc::clone(&self.context.metrics);
@@ -197,7 +196,7 @@ impl SnapshotSend {
             if matches!(error, mvcc::Error::Released) {
                 return Err("the space of the block files that it kept was needed".to_owned());
             }
-            // A block that cannot be read is damage of this member, found late. It is not sent.
+            // An unreadable block means that this member's store is corrupt. It must not be sent.
             shutdown::die(&format!("read the store to send it: {}", causes(&error)));
         }
         self.context.metrics.disk.backend_snapshot_seconds.observe(began.elapsed().as_secs_f64());
@@ -216,7 +215,7 @@ impl SnapshotSend {
     }
 }
 
-/// What the stream's reader reports to its owner.
+/// Progress that the stream's reader shares with its owner.
 #[derive(Default)]
 struct FollowerProgress {
     chunks: AtomicU64,
@@ -224,7 +223,7 @@ struct FollowerProgress {
 }
 
 impl FollowerProgress {
-    /// Returns when nothing was taken for a long time.
+    /// Completes when no chunk was sent for [`STALLED_AFTER`].
     async fn stalled(&self) {
         loop {
             let before = self.chunks.load(Ordering::Relaxed);
@@ -236,8 +235,8 @@ impl FollowerProgress {
     }
 }
 
-/// The message, then chunk after chunk at the pace. A block that cannot be read, or was released, ends it
-/// early, which the receiver notices by the missing end, and this side by `progress`.
+/// Streams the message, then chunks at the pace. An unreadable or released block ends the stream early. The
+/// receiver detects this by the missing end, the sender by `progress.error`.
 fn parts(
     export: Export,
     hello: Hello,

@@ -1,11 +1,11 @@
 //! Deadlines that clients set with the `grpc-timeout` header.
 //!
-//! * At the deadline the call ends with DEADLINE_EXCEEDED in etcd's words, and what it waited for is dropped:
-//!   a read stops within one step, and a command that was not proposed yet is withdrawn.
-//! * A stream ends with that status as well.
-//! * A header that is no timeout is refused in the words of grpc-go.
+//! * At the deadline the call fails with DEADLINE_EXCEEDED in etcd's words, and its pending work is
+//!   dropped: a read stops within one step, and a command that was not proposed yet is withdrawn.
+//! * The same applies to streams.
+//! * A malformed header is rejected with the text of grpc-go.
 //!
-//! A call without the header costs one look-up in its headers. One with it takes a timer only if it has to
+//! A call without the header costs one header look-up. A call with it creates a timer only if it has to
 //! wait.
 
 use std::future::poll_fn;
@@ -21,10 +21,10 @@ use super::guard::KnownFields;
 
 /// gRPC allows eight digits and a unit.
 const TEXT_BYTES_MAX: usize = 9;
-/// Above any sensible timeout, and far from the end of the clock.
+/// Far above any sensible timeout, and within the range of the clock.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// When the call must have ended. `timeout` is the field if it is not among the headers.
+/// Returns the deadline of a call. `timeout` is the field if it is not among the headers.
 pub fn of(known: &KnownFields<'_>, timeout: Option<&[u8]>) -> Result<Option<Instant>, Status> {
     let timeout = timeout.or(known.timeout.map(HeaderValue::as_bytes));
     let Some(text) = timeout else { return Ok(None) };
@@ -34,7 +34,7 @@ pub fn of(known: &KnownFields<'_>, timeout: Option<&[u8]>) -> Result<Option<Inst
     Ok(Some(Instant::now() + timeout.min(TIMEOUT_MAX)))
 }
 
-/// A unit of gRPC's timeouts.
+/// Returns the length of a unit of gRPC's timeouts.
 pub fn unit_nanoseconds(unit: &str) -> Option<u64> {
     match unit {
         "H" => Some(3_600_000_000_000),
@@ -62,7 +62,7 @@ fn parsed(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(number.saturating_mul(nanoseconds)))
 }
 
-/// What `work` comes to, unless the deadline passes first.
+/// Returns the result of `work`, unless the deadline passes first.
 pub async fn within<T>(
     deadline: Option<Instant>,
     mut work: Pin<&mut impl Future<Output = Result<T, Status>>>,

@@ -1,5 +1,4 @@
-//! What every call brings besides its message: fields of its headers, and who asks. They may refuse the call
-//! before its message is looked at.
+//! Header fields and caller identity of a call. Both may reject the call before its message is decoded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,21 +15,20 @@ use auth::{Caller, Credential, Origin};
 use grpc_server::http2::{PartRoom, Room};
 use grpc_server::methods::{self, Access, IntactRule};
 
-/// The fields that each call looks for, found in one pass. Of a field that comes more than once, the first
-/// value.
+/// Header fields used by every call, found in one pass. The first value wins if a field is repeated.
 #[derive(Default)]
 pub struct KnownFields<'h> {
-    /// `grpc-encoding`: how the message is compressed.
+    /// `grpc-encoding`: compression of the message.
     pub encoding: Option<&'h HeaderValue>,
     /// `grpc-timeout`.
     pub timeout: Option<&'h HeaderValue>,
-    /// `client-api-version`: free text, but text.
+    /// `client-api-version`: any text, but it must be text.
     pub client_version: Option<&'h HeaderValue>,
-    /// `hasleader: true`: better no answer than one from a member without a leader.
+    /// `hasleader: true`: the call should fail on a member without a leader.
     pub has_leader: Option<&'h HeaderValue>,
-    /// `token`: whose call it is.
+    /// `token`: the token of the caller.
     pub token: Option<&'h HeaderValue>,
-    /// `authorization`: the same, as HTTP says it.
+    /// `authorization`: the same, in the HTTP form.
     pub authorization: Option<&'h HeaderValue>,
 }
 
@@ -52,30 +50,30 @@ impl<'h> KnownFields<'h> {
         known
     }
 
-    /// How the messages are compressed, if they are.
+    /// Returns the compression of the messages, if any.
     pub fn compression(&self) -> Option<&'h str> {
         let encoding = self.encoding.filter(|encoding| *encoding != "identity")?;
         Some(encoding.to_str().unwrap_or_default())
     }
 }
 
-/// Who makes a call: the connection that it came on, its address, and the token in its headers or its
-/// certificate.
+/// The sender of a call: its connection, its address, and the token in its headers or its certificate.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub client: ClientId,
     pub address: Option<SocketAddr>,
     pub credential: Credential,
-    /// Bytes of one answer that its way to the client takes. A delete is refused before it is made.
+    /// Largest response that its transport can deliver. A delete with a larger one is rejected before it is
+    /// executed.
     pub answer_bytes_max: usize,
-    /// What the certificate of the connection names, for the audit log. None without one.
+    /// Identity in the connection's certificate, for the audit log. None without a certificate.
     certificate: Option<Arc<Session>>,
-    /// Of its connection, if it is answered outside of the connection's task.
+    /// Response memory of the connection, if the call is served outside of the connection's task.
     room: Option<PartRoom>,
 }
 
 impl Asker {
-    /// Of a call with these headers.
+    /// Returns the sender of a call with these headers.
     pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &KnownFields<'_>) -> Asker {
         let credential = member.auth.credential(origin, headers, known.token, known.authorization);
         let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
@@ -87,13 +85,13 @@ impl Asker {
         Asker { answer_bytes_max, ..self }
     }
 
-    /// Of a call that tonic hands over. The dispatcher has found it, and the connection has room.
+    /// Returns the sender of a call to tonic's services, as set by the dispatcher.
     pub fn of<T>(request: &Request<T>) -> Asker {
         let asker: Asker = request.extensions().get().cloned().unwrap_or_default();
         Asker { room: request.extensions().get().cloned(), ..asker }
     }
 
-    /// The call for the audit log, if there is one.
+    /// Returns the call for the audit log, if that is enabled.
     pub fn audited(&self, member: &Member, method: Method) -> Option<AuditedCall> {
         let log = member.audit.as_ref()?;
         let Asker { address, credential, certificate, .. } = self;
@@ -101,18 +99,18 @@ impl Asker {
         Some(log.begin(who, method))
     }
 
-    /// The user that has shown who it is, as who shares.
+    /// Returns the authenticated user, as a key for quotas.
     pub fn user(&self) -> Option<u64> {
         matches!(self.credential, Credential::Session(_) | Credential::Signed(_))
             .then_some(self.client.caller)
     }
 
-    /// To be waited for just before an answer is read, as [`Room::wait`] says.
+    /// Returns the response memory to wait for before reading a response; see [`Room::wait`].
     pub fn room(&self) -> Option<Room<'_>> {
         self.room.as_ref().map(PartRoom::for_whole)
     }
 
-    /// The caller at this moment.
+    /// Returns the caller with its current permissions.
     pub async fn caller(&self, member: &Member) -> Result<Caller, Status> {
         member.caller(&self.credential).await
     }
@@ -131,35 +129,35 @@ impl Default for Asker {
     }
 }
 
-/// Checks the metadata of a call of tonic's, and takes it apart.
+/// Checks the metadata of a call to tonic's services, and returns its sender and message.
 pub fn admit<T>(member: &Member, request: Request<T>) -> Result<(Asker, T), Status> {
     check(member, request.metadata().as_ref()).map_err(grpc_errors::refused)?;
     Ok((Asker::of(&request), request.into_inner()))
 }
 
-/// Refuses a call whose metadata this member cannot satisfy, and any call to a learner.
+/// Rejects a call with metadata that this member cannot satisfy, and any call to a learner.
 pub fn check(member: &Member, metadata: &HeaderMap) -> Result<(), Error> {
     check_known(member, &KnownFields::of(metadata))
 }
 
-/// As `check`, of fields that were found already.
+/// Like [`check`], for fields that were found already.
 pub fn check_known(member: &Member, known: &KnownFields<'_>) -> Result<(), Error> {
     check_any(member, known)?;
     check_voter(member)
 }
 
-/// Refuses a learner: it answers Status, Snapshot and serializable ranges only.
+/// Rejects calls to a learner, which serves Status, Snapshot and serializable ranges only.
 pub fn check_voter(member: &Member) -> Result<(), Error> {
     if member.roster.is_learner() { Err(Error::NotSupportedForLearner) } else { Ok(()) }
 }
 
-/// As `check_known`, for calls that learners answer as well.
+/// Like [`check_known`], for calls that learners serve as well.
 pub fn check_any(member: &Member, known: &KnownFields<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())
 }
 
-/// Refuses a call that its caller may not make, for any message. Deny by default: each method has a rule in
-/// [`grpc_server::methods`].
+/// Rejects a call that its caller is not permitted to make, independent of the message. Deny by default:
+/// each method has a rule in [`grpc_server::methods`].
 pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),
@@ -168,7 +166,7 @@ pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result
     }
 }
 
-/// Refuses what a member with a corrupt state must not answer.
+/// Rejects calls that a member with a corrupt state must not serve.
 pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
     if member.fence.is_up() && methods::of(method).state == IntactRule::Intact {
         Err(Error::Corrupt)
@@ -177,7 +175,7 @@ pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
     }
 }
 
-/// Whether the client wants no answer from a member without a leader.
+/// Reports whether the client requires a member with a leader.
 pub fn needs_leader(known: &KnownFields<'_>) -> bool {
     known.has_leader.is_some_and(|value| value == "true")
 }

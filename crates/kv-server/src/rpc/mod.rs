@@ -4,12 +4,12 @@
 //!   grpc_server::http2 ──▶ dispatch ──▶ kv, watch, lease, concurrency, maintenance, cluster, health ──▶ Member
 //! ```
 //!
-//! Order of checks in every method, as clients see it by which error comes first: the message can be decoded,
-//! the client's metadata, quota, validation, consensus or read.
+//! Order of checks in every method, which determines the error that clients see: decoding, the client's
+//! metadata, quota, validation, consensus or read.
 
-mod guard; // what a client's metadata asks for
+mod guard; // metadata and sender of a call
 
-pub(crate) mod deadline; // when a client wants an answer no more
+pub(crate) mod deadline; // deadlines set by clients
 
 mod auth; // users, roles and tokens
 mod cluster; // members
@@ -19,16 +19,16 @@ mod kv; // the key space
 mod lease; // leases
 mod snapshot; // the store as a file of etcd
 
-mod repair; // a corrupt member takes over the leader's state
+mod repair; // re-seeding of a corrupt member
 
 mod maintenance; // status, alarms, hashes, leadership, snapshots
 mod watch; // events of the key space
 
-mod dispatch; // from the headers of a call to its end
+mod dispatch; // a call, from its headers to its status
 
 pub(crate) use dispatch::Dispatcher;
 
-/// An answer that holds its memory until it was sent.
+/// Returns a response that holds its memory until it is sent.
 fn reply<T>(answered: admission::CountedAnswer<T>) -> tonic::Response<T> {
     let mut reply = tonic::Response::new(answered.response);
     if let Some(memory) = answered.memory {

@@ -1,9 +1,9 @@
-//! Re-seeding: a member whose state is corrupt takes over the leader's.
+//! Re-seeding: a member with a corrupt state copies the leader's.
 //!
-//! * Only a member that an alarm CORRUPT names gives its state up. It is fenced, so no client sees the state
-//!   change.
-//! * It keeps its log and its votes, and acknowledges entries meanwhile. So no quorum is lost.
-//! * The alarm stays until an operator clears it: `kv-server member reseed` does both.
+//! * Only a member named by a CORRUPT alarm discards its state. It is fenced, so clients do not see the
+//!   state change.
+//! * It retains its log and its votes, and continues to acknowledge entries. So the quorum is preserved.
+//! * The alarm remains until an operator clears it: `kv-server member reseed` does both.
 
 use std::sync::Arc;
 

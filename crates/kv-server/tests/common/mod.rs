@@ -1,6 +1,7 @@
-//! Members as separate processes: started, watched, talked to, killed.
+//! Starts, controls and calls members as separate processes.
 //!
-//! * Ports and processes are those of `testkit`: no other test takes a port, no process outlives its test.
+//! * Ports and processes are allocated by `testkit`: tests never share a port, and no process outlives its
+//!   test.
 
 #![allow(dead_code, reason = "each test uses its part of the harness")]
 #![allow(clippy::unwrap_used, reason = "a harness that fails here fails its test")]
@@ -22,43 +23,43 @@ pub use testkit::process::{PATIENCE, Process};
 
 pub const READY: &str = "ready to serve client requests";
 
-/// The server that was built for this test.
 pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
 
-/// To be held while a member may listen on the ports that it has without flags: a process has them once.
+/// Locks the default ports of a member, which exist once per machine. To be held while a member may listen on
+/// them.
 pub fn default_ports() -> MutexGuard<'static, ()> {
     static HELD: Mutex<()> = Mutex::new(());
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the binary without the rest of this process's environment.
+/// Starts the binary with an otherwise empty environment.
 pub fn start(arguments: &[&str]) -> Process {
     start_program(&[SERVER.to_owned()], arguments)
 }
 
-/// Starts `program`: a path, or an emulator with its arguments and then the path. It has the known bug that
-/// this process has.
+/// Starts `program`: a path, or an emulator with its arguments and the path. The process inherits the mutant
+/// that is enabled in this process.
 pub fn start_program(program: &[String], arguments: &[&str]) -> Process {
     let mutant = std::env::var_os("KV_MUTANT").map(|name| ("KV_MUTANT", name));
     Process::start(Command::new(&program[0]).args(&program[1..]).args(arguments).env_clear().envs(mutant))
 }
 
-/// Runs a command to its end: whether it succeeded, and what it printed.
+/// Runs a command until it exits. Returns whether it succeeded, and its output.
 pub fn run(arguments: &[String]) -> (bool, String) {
     let output = Command::new(SERVER).args(arguments).env_clear().output().unwrap();
     (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
-/// A member of a cluster on this machine, running or not.
+/// A member of a cluster on this machine; it may be stopped.
 pub struct Member {
     pub name: String,
     pub client_port: u16,
     pub peer_port: u16,
     pub data_dir: PathBuf,
     pub initial_cluster: String,
-    /// More flags, each as `--name=value`.
+    /// Additional flags, each as `--name=value`.
     pub extra: Vec<String>,
-    /// What runs: `SERVER`, unless a test says otherwise.
+    /// Program to run; `SERVER` by default.
     pub program: Vec<String>,
     pub process: Option<Process>,
 }
@@ -68,7 +69,7 @@ impl Member {
         format!("http://127.0.0.1:{}", self.client_port)
     }
 
-    /// The flags that say who it is: all that a command needs to make its directory.
+    /// Returns the flags with the member's identity: sufficient for a command that creates its directory.
     pub fn identity(&self) -> [String; 4] {
         [
             format!("--name={}", self.name),
@@ -88,7 +89,6 @@ impl Member {
         [&self.identity()[..], &own, &self.extra].concat()
     }
 
-    /// Starts the process without waiting for it.
     pub fn launch(&mut self) {
         let flags = self.flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -115,7 +115,7 @@ impl Member {
         Client::new(self.endpoint().connect().await.expect("a ready member can be dialled"))
     }
 
-    /// Without the deadline that the harness gives calls.
+    /// Returns a client without the default call deadline.
     pub async fn endless_client(&self) -> Client {
         Client::new(Endpoint::from_shared(self.client_url()).unwrap().connect().await.unwrap())
     }
@@ -124,8 +124,8 @@ impl Member {
         self.client().await.kv()
     }
 
-    /// Puts, and puts again where the request was lost with a leader: a test that kills a member may kill the
-    /// leader.
+    /// Puts a key, and retries if the request was lost with a leader, since a test that kills a member may
+    /// kill the leader.
     pub async fn put(&self, key: &str, value: &str) -> i64 {
         let (mut client, began) = (self.kv().await, Instant::now());
         loop {
@@ -146,7 +146,7 @@ impl Member {
         Some(String::from_utf8(pair.value.to_vec()).unwrap())
     }
 
-    /// The leader, as this member sees it; 0 if there is none.
+    /// Returns the leader known to this member; 0 if none.
     pub async fn leader(&self) -> u64 {
         self.client().await.status().await.unwrap().leader
     }
@@ -155,7 +155,6 @@ impl Member {
         client::member_id(&self.client().await.status().await.unwrap())
     }
 
-    /// Hash of everything up to `revision`.
     pub async fn hash_kv(&self, revision: i64) -> (u32, i64) {
         let answer = self.client().await.maintenance().hash_kv(HashKvRequest { revision }).await;
         let answer = answer.unwrap().into_inner();
@@ -163,7 +162,6 @@ impl Member {
     }
 }
 
-/// A figure of `/metrics`.
 pub fn metric(member: &Member, name: &str) -> f64 {
     let text = http(member.client_port, "GET /metrics");
     let line = text.lines().find(|line| line.split(' ').next() == Some(name));
@@ -171,12 +169,11 @@ pub fn metric(member: &Member, name: &str) -> f64 {
     value.parse().unwrap()
 }
 
-/// The answer of the client port to one HTTP/1 request, such as `GET /health`, with its head.
+/// Sends an HTTP/1 request, such as `GET /health`, to the client port. Returns the response with its head.
 pub fn http(port: u16, request: &str) -> String {
     exchange(port, &format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 }
 
-/// A call of the gateway.
 pub fn post(port: u16, path: &str, body: &str) -> String {
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
     exchange(port, &format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()))
@@ -199,7 +196,8 @@ pub fn get(key: &str) -> RangeRequest {
     RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() }
 }
 
-/// Adds a member through this one, and returns its id. Each voter must have been reachable for some seconds.
+/// Adds a member through this one, and returns its id. Retries until each voter has been reachable for some
+/// seconds.
 pub async fn add(through: &Member, request: MemberAddRequest) -> u64 {
     let (mut client, deadline) = (through.client().await.cluster(), Instant::now() + PATIENCE);
     loop {
@@ -214,7 +212,7 @@ pub async fn add(through: &Member, request: MemberAddRequest) -> u64 {
     }
 }
 
-/// Members that know each other, below one temporary directory.
+/// A cluster of members below a temporary directory.
 pub struct Cluster {
     pub members: Vec<Member>,
     _parent: tempfile::TempDir,
@@ -241,8 +239,8 @@ impl Cluster {
         Cluster { members, _parent: parent }
     }
 
-    /// One more member, not running, that was added to the cluster as an operator adds one. `others` are the
-    /// indexes of the members that are in the cluster.
+    /// Creates a stopped member that joins the cluster, with the flags that an operator would pass. `others`
+    /// has the indexes of the current members.
     pub fn joiner(&mut self, others: &[usize]) -> usize {
         let at = self.members.len();
         let ports = testkit::ports(2);
@@ -265,12 +263,12 @@ impl Cluster {
         at
     }
 
-    /// All of them, ready.
+    /// Starts a cluster and waits until all members are ready.
     pub fn started(size: usize) -> Cluster {
         Cluster::started_with(size, &[])
     }
 
-    /// All of them with these flags, ready.
+    /// Starts a cluster with flags and waits until all members are ready.
     pub fn started_with(size: usize, flags: &[&str]) -> Cluster {
         let mut cluster = Cluster::new(size);
         for member in &mut cluster.members {
@@ -280,7 +278,7 @@ impl Cluster {
         cluster
     }
 
-    /// One member, ready: of the program that an environment variable names, if it does.
+    /// Starts a single member and waits until it is ready. Its program can be set by an environment variable.
     pub fn started_from(variable: &str, name: &str, flags: &[String]) -> Cluster {
         let mut cluster = Cluster::new(1);
         let member = &mut cluster.members[0];
@@ -297,7 +295,6 @@ impl Cluster {
         self.members.iter().for_each(Member::wait_ready);
     }
 
-    /// The index of the member that leads.
     pub async fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -311,10 +308,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until every member hashes everything up to `revision` alike.
+    /// Waits until all members have the same hash up to `revision`.
     pub async fn assert_equal(&self, revision: i64) {
         let deadline = Instant::now() + PATIENCE;
-        // A linearizable read makes a member catch up before it is asked.
+        // A linearizable read lets the member catch up first.
         for member in &self.members {
             member.get("any").await;
         }
@@ -332,7 +329,7 @@ impl Cluster {
     }
 }
 
-/// Files and directories below `path`, with their modes.
+/// Returns files and directories below `path`, with their modes.
 pub fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
     use std::os::unix::fs::PermissionsExt;
     let mut found = Vec::new();

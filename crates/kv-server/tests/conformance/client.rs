@@ -1,4 +1,4 @@
-//! A gRPC client that neither encodes nor decodes: bytes in, bytes out. Calls go on while others are made.
+//! A gRPC client for raw bytes, which neither encodes nor decodes. Several calls may be open at a time.
 
 use std::time::Duration;
 
@@ -15,18 +15,17 @@ use tonic::{Code, Request, Status};
 
 use crate::recording::Outcome;
 
-/// Above the expiry of the shortest lease on a slow machine, short enough that a call without an answer is
-/// found out.
+/// Time limit of a response. Longer than the shortest lease on a slow machine, but short enough to detect a
+/// missing response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-/// Answers that wait to be expected: more than any script lets arrive. Beyond it the stream waits.
+/// Maximum number of unread responses: more than any script receives. Beyond it, the stream blocks.
 const ARRIVALS_MAX: usize = 4096;
-/// Requests that wait to be sent: a script expects an answer after a few. Beyond it the test fails.
+/// Maximum number of unsent requests: scripts expect a response after a few. Beyond it, the test fails.
 const REQUESTS_MAX: usize = 64;
 
 #[derive(Clone)]
 pub struct Client {
     grpc: tonic::client::Grpc<Channel>,
-    /// Sent with each call.
     metadata: Option<(&'static str, AsciiMetadataValue)>,
 }
 
@@ -38,24 +37,23 @@ impl Client {
         Ok(Self { grpc, metadata: None })
     }
 
-    /// The same connection with this token, or without one where it is empty.
+    /// Returns the same connection with this token, or without a token if it is empty.
     pub fn with_token(&self, token: &str) -> Self {
         let metadata = (!token.is_empty()).then(|| ("token", token.parse().expect("a token is ASCII")));
         Self { grpc: self.grpc.clone(), metadata }
     }
 
-    /// The same connection with `hasleader: true`.
+    /// Returns the same connection with `hasleader: true`.
     pub fn with_has_leader(&self) -> Self {
         let metadata = Some(("hasleader", AsciiMetadataValue::from_static("true")));
         Self { grpc: self.grpc.clone(), metadata }
     }
 
-    /// Sends one request and waits for the end of the call.
+    /// Sends a request and waits until the call is finished.
     pub async fn call(&self, method: &str, request: Bytes) -> Outcome {
         self.open(method, Some(request), Requests::One).end().await
     }
 
-    /// Starts a call that goes on while others are made.
     pub fn open(&self, method: &str, request: Option<Bytes>, requests: Requests) -> Stream {
         let path: PathAndQuery = method.parse().expect("recorded methods are paths");
         let (sender, to_send) = mpsc::channel(REQUESTS_MAX);
@@ -64,7 +62,7 @@ impl Client {
         let task = tokio::spawn(async move {
             let ended = exchange(&mut grpc, path, metadata, to_send, &arrived).await;
             let status = ended.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
-            // The receiver is gone only where the script has ended.
+            // Fails only if the script is finished.
             let _ = arrived.send(Arrival::End(status)).await;
         });
         let mut stream = Stream { requests: Some(sender), arrivals, task };
@@ -78,20 +76,20 @@ impl Client {
     }
 }
 
-/// How many requests a call takes.
+/// Number of requests of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requests {
     One,
     Any,
 }
 
-/// An answer, or the end of the call.
+/// A response, or the final status.
 enum Arrival {
     Answer(Bytes),
     End(Status),
 }
 
-/// A call under way. Answers are kept until they are taken.
+/// An open call. Responses are queued until they are taken.
 pub struct Stream {
     requests: Option<mpsc::Sender<Bytes>>,
     arrivals: mpsc::Receiver<Arrival>,
@@ -99,38 +97,36 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Does not fail when the server has ended the call: the status comes after the answers.
+    /// Sends a request. Does not fail if the server has closed the call: the status follows the responses.
     pub fn send(&mut self, request: Bytes) {
         let requests = self.requests.as_ref().expect("scripts send nothing after a half-close");
         let full = matches!(requests.try_send(request), Err(TrySendError::Full(_)));
         assert!(!full, "a script sends more than {REQUESTS_MAX} requests that the server does not take");
     }
 
-    /// Half-closes the call.
     pub fn close(&mut self) {
         self.requests = None;
     }
 
-    /// Resets the call.
     pub fn cancel(&self) {
         self.task.abort();
     }
 
-    /// Takes this many answers, or fewer and the status where the call ends before.
+    /// Takes `count` responses, or fewer and the status if the call is closed before.
     pub async fn take(&mut self, count: usize) -> Outcome {
         let mut outcome = Outcome::default();
         while outcome.answers.len() < count && self.take_one(&mut outcome).await {}
         outcome
     }
 
-    /// Takes the answers that are left, and the status.
+    /// Takes the remaining responses and the status.
     pub async fn end(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         while self.take_one(&mut outcome).await {}
         outcome
     }
 
-    /// Takes what has arrived and was not taken: nothing, where the server is silent.
+    /// Takes the responses received so far, without waiting.
     pub fn arrived(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         while let Ok(arrival) = self.arrivals.try_recv() {
@@ -152,7 +148,7 @@ impl Stream {
 }
 
 impl Outcome {
-    /// False at the end of the call.
+    /// Returns false after the final status.
     fn add(&mut self, arrival: Arrival) -> bool {
         match arrival {
             Arrival::Answer(answer) => {
@@ -161,8 +157,7 @@ impl Outcome {
             }
             Arrival::End(status) => {
                 self.code = code_name(status.code());
-                // Go's protobuf spells the space in its errors differently from build to build; clients do
-                // not compare them.
+                // Go's protobuf varies the space in its errors between builds; clients do not compare them.
                 self.message = status.message().replace('\u{a0}', " ");
                 false
             }
@@ -170,7 +165,7 @@ impl Outcome {
     }
 }
 
-/// Every call is made as one that streams both ways: one message is a stream too.
+/// Runs any call as a bidirectional stream, since a single message is also a stream.
 async fn exchange(
     grpc: &mut tonic::client::Grpc<Channel>,
     path: PathAndQuery,
@@ -192,7 +187,7 @@ async fn exchange(
     Ok(())
 }
 
-/// Codes as gRPC's Go implementation prints them, which the recordings use.
+/// Returns the names used by gRPC's Go implementation, which the recordings contain.
 fn code_name(code: Code) -> String {
     match code {
         Code::Ok => "OK".to_owned(),

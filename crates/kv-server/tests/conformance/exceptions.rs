@@ -1,14 +1,14 @@
-//! Where this server answers otherwise than etcd, step by step, and why.
+//! Intended differences from etcd, by step, and their reasons.
 
-/// What is accepted in place of the recorded answer.
+/// Outcome accepted instead of the recorded response.
 #[derive(Debug)]
 pub enum Expected {
-    /// This code.
+    /// A status code.
     Code(&'static str),
     /// A part of the same events, or all of them and more, in responses of other sizes. The rest of the
-    /// script is left out.
+    /// script is skipped.
     OtherParts,
-    /// This code, and the rest of the script is left out: it needs a service that is not there yet.
+    /// A status code of an unimplemented service. The rest of the script is skipped.
     NotYet(&'static str),
 }
 
@@ -18,21 +18,21 @@ impl Expected {
     }
 }
 
-/// One agreed difference.
+/// An intended difference.
 #[derive(Debug)]
 pub struct Exception {
     pub script: &'static str,
-    /// Counted from 1.
+    /// Step numbers, starting with 1.
     pub steps: &'static [usize],
     pub expected: Expected,
     #[expect(dead_code, reason = "for readers of the table, and printed with it")]
     pub why: &'static str,
 }
 
-/// A service that is not there yet: the first of its steps that has an outcome ends its script.
+/// An unimplemented service: its first step with an outcome stops the script.
 #[derive(Debug)]
 pub struct Unbuilt {
-    /// The methods of the service begin with this.
+    /// Prefix of the service's methods.
     pub service: &'static str,
     pub expected: Expected,
 }
@@ -69,7 +69,7 @@ const HISTORY_PARTS: &str =
 
 pub const UNBUILT: &[Unbuilt] = &[];
 
-/// What is expected in place of the recorded outcome of this step.
+/// Returns the expected outcome of a step, if it differs from the recorded outcome.
 pub fn find(script: &str, step: usize, method: &str) -> Option<&'static Expected> {
     let listed = ALL.iter().find(|exception| exception.script == script && exception.steps.contains(&step));
     let unbuilt = || UNBUILT.iter().find(|unbuilt| method.starts_with(unbuilt.service));

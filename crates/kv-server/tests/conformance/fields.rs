@@ -1,14 +1,14 @@
-//! Single fields of encoded messages: found, replaced and ordered by their path.
+//! Access to single fields of encoded messages, by path: search, replace, sort.
 //!
-//! A value is handled as it is encoded: a varint, or a length with the bytes after it.
+//! A value is in encoded form: a varint, or a length with its bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-/// How many seconds a lease may have lost between two steps, on a busy machine.
+/// Maximum seconds that a lease may lose between two steps, on a busy machine.
 const COUNTED_MAX: u64 = 10;
 
-/// Replaces each value on the path. A message that cannot be walked is returned as it is.
+/// Replaces each value on the path. Returns an invalid message unchanged.
 pub fn replace(message: &Bytes, path: &str, with: &mut dyn FnMut(&Bytes, WireType) -> Bytes) -> Bytes {
     let mut replaced = BytesMut::with_capacity(message.len());
     match walk(message.clone(), path, with, &mut replaced) {
@@ -76,7 +76,7 @@ fn encoded_bytes(bytes: &[u8]) -> Bytes {
     encoded.freeze()
 }
 
-/// What stands for a value that is masked: 1 for a number, a star for bytes.
+/// Returns the masked form of a value: 1 for a number, a star for bytes.
 pub fn masked(kind: WireType) -> Bytes {
     match kind {
         WireType::LengthDelimited => encoded_bytes(b"*"),
@@ -84,7 +84,6 @@ pub fn masked(kind: WireType) -> Bytes {
     }
 }
 
-/// The first value on the path.
 pub fn first(message: &Bytes, path: &str) -> Option<Bytes> {
     let mut first = None;
     replace(message, path, &mut |value, _| {
@@ -94,7 +93,7 @@ pub fn first(message: &Bytes, path: &str) -> Option<Bytes> {
     first
 }
 
-/// Gives a number that has counted down the value that it started from.
+/// Replaces a number that counts down by its initial value.
 pub fn mask_counted(message: &Bytes, path: &str, from: &str) -> Bytes {
     let Some(start) = first(message, from) else { return message.clone() };
     let number = |value: &Bytes| decode_varint(&mut value.clone()).unwrap_or_default();
@@ -105,7 +104,7 @@ pub fn mask_counted(message: &Bytes, path: &str, from: &str) -> Bytes {
     })
 }
 
-/// Puts the values on the path into the order of their bytes.
+/// Sorts the values on the path by their bytes.
 pub fn sorted(message: &Bytes, path: &str) -> Bytes {
     let mut values = Vec::new();
     replace(message, path, &mut |value, _| {

@@ -1,29 +1,30 @@
-//! Conformance: this server answers as a real etcd did, byte for byte.
+//! Conformance: responses are equal to those of a real etcd, byte for byte.
 //!
-//!   recordings/*.json ──▶ request bytes ──▶ fresh member ──▶ answer bytes ──▶ same as recorded?
+//!   recordings/*.json ──▶ request bytes ──▶ new member ──▶ response bytes ──▶ compare
 //!
-//! * Each recording is replayed to a separate member that starts with an empty store.
-//! * The few fields that differ from run to run in etcd itself are masked on both sides; each recording lists
+//! * Each recording is replayed to a separate member with an empty store.
+//! * The few fields that vary between runs of etcd itself are masked on both sides; each recording lists
 //!   them.
-//! * Where this server means to answer otherwise, `exceptions` says so and why. An exception that is no
-//!   longer needed fails the test.
+//! * `exceptions` lists intended differences and their reasons. An exception that is no longer needed fails
+//!   the test.
 //!
-//! A matrix (recordings/*.matrix) is calls made with each of several credentials; `matrix` replays it.
+//! A matrix (recordings/*.matrix) has calls repeated with several credentials; `matrix` replays it.
 //!
-//! `interop/` makes the recordings from real etcd, never from this server. To hold the replay against etcd
-//! itself, set `KV_CONFORMANCE_SERVER` to its binary: then no exception counts, and everything must match.
+//! `interop/` creates the recordings from real etcd, never from this server. To check the replay against etcd
+//! itself, set `KV_CONFORMANCE_SERVER` to its binary: then exceptions are ignored, and all outcomes must
+//! match.
 
 #[path = "../common/mod.rs"]
 mod common; // members as processes
 
 mod client; // raw bytes over gRPC
-mod exceptions; // where this server differs on purpose
+mod exceptions; // intended differences
 mod fields; // single fields of encoded messages
 mod matrix; // each call with each credential
-mod play; // the steps of one script
-mod recording; // the files
-mod report; // how a difference is shown
-mod server; // one fresh member
+mod play; // steps of a script
+mod recording; // file format
+mod report; // display of differences
+mod server; // member under test
 mod wire; // masking
 
 use std::collections::VecDeque;
@@ -36,10 +37,10 @@ use prost::Message as _;
 use recording::{Act, Outcome, Recording, Step};
 use server::Server;
 
-/// Members started at once: a start mostly waits, and more than this would make timeouts a matter of luck.
+/// Maximum number of concurrently started members: starts mostly wait, and more of them would cause timeouts.
 const MEMBERS_MAX: usize = 4;
 
-/// Below this, recordings have been lost.
+/// Minimum number of steps. Fewer mean that recordings are missing.
 const STEPS_MIN: usize = 2400;
 
 #[test]
@@ -68,7 +69,7 @@ fn take<'a>(queue: &Mutex<VecDeque<&'a Recording>>) -> Option<&'a Recording> {
     queue.lock().expect("no thread panics while it holds the queue").pop_front()
 }
 
-/// Replays one recording to a fresh member; returns a report for each step that came out otherwise.
+/// Replays a recording to a new member; returns a report for each step with a different outcome.
 fn replay(recording: &Recording, against_etcd: bool) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime for one client");
@@ -81,8 +82,8 @@ fn replay(recording: &Recording, against_etcd: bool) -> Vec<String> {
     })
 }
 
-/// Plays the steps in turn. The first act on a stream that comes out otherwise is the last: the answers to
-/// the later ones would be counted wrongly.
+/// Plays the steps in sequence. Stops at the first different act on a stream, since later responses would be
+/// matched incorrectly.
 async fn play_all(recording: &Recording, client: Client, against_etcd: bool) -> Vec<String> {
     let mut failures = Vec::new();
     let mut player = Player::new(recording, client);
@@ -137,7 +138,7 @@ fn judge_exception(exception: &Expected, expected: &Outcome, actual: &Outcome) -
     }
 }
 
-/// The events of all responses of a watch.
+/// Returns the events of all responses of a watch.
 fn events(outcome: &Outcome) -> Vec<api::mvccpb::Event> {
     let responses =
         outcome.answers.iter().map(|answer| api::etcdserverpb::WatchResponse::decode(&answer[..]));
@@ -171,7 +172,7 @@ fn an_exception_fails_where_the_answer_is_etcds_and_where_it_is_another_one() {
     assert!(judge_exception(&unbuilt, &outcome("OK"), &outcome("Internal")).is_err());
 }
 
-/// A step that sends `bytes` and was answered with nothing.
+/// Returns a step that sends `bytes` and expects an empty outcome.
 #[cfg(test)]
 fn step(method: &str, bytes: &str) -> Step {
     serde_json::from_value(serde_json::json!({

@@ -1,8 +1,8 @@
-//! The authorization matrix: each call of `interop/cases/authorization.matrix` with each credential, compared
-//! with the outcome that real etcd gave.
+//! Authorization matrix: each call of `interop/cases/authorization.matrix` with each credential, compared
+//! with real etcd's outcome.
 //!
-//! An outcome is `OK`, or the status with its text. A watcher is refused in an answer, whose reason is the
-//! outcome. What an answer holds is compared by the other recordings.
+//! An outcome is `OK`, or the status with its text; for a rejected watcher, the reason in its response. Other
+//! contents of responses are compared by the recordings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::server::{self, Server};
 struct Matrix {
     /// A token that no server issued.
     garbage: String,
-    /// Of the server, besides those of every replay.
+    /// Server flags in addition to those of every replay.
     flags: Vec<String>,
     credentials: Vec<String>,
-    /// By letter.
+    /// Outcomes by letter.
     outcomes: HashMap<char, String>,
     rows: Vec<Row>,
 }
@@ -31,12 +31,12 @@ struct Matrix {
 #[derive(Deserialize)]
 struct Row {
     role: Role,
-    /// One letter for each credential; empty where the row is not made with each of them.
+    /// A letter per credential; empty if the row is not repeated for each credential.
     #[serde(default)]
     outcomes: String,
     call: String,
     method: String,
-    /// Whether any number of requests may be sent.
+    /// True for methods with a request stream.
     #[serde(default)]
     sends: bool,
     request: Packed,
@@ -45,15 +45,15 @@ struct Row {
 #[derive(Deserialize, PartialEq, Eq, Clone, Copy)]
 #[serde(rename_all = "lowercase")]
 enum Role {
-    /// Made once without a token, before permissions are checked.
+    /// Sent once without a token, before auth is enabled.
     Before,
-    /// Made by root before each call of the next row.
+    /// Sent by root before each call of the next row.
     Root,
-    /// Made with each credential.
+    /// Sent with each credential.
     Each,
 }
 
-/// An outcome that is another one on purpose.
+/// An intended difference.
 struct Exception {
     call: &'static str,
     credentials: &'static [&'static str],
@@ -139,7 +139,7 @@ fn read() -> Matrix {
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("parse {}: {error}", path.display()))
 }
 
-/// One member where permissions are checked, and a client for each credential.
+/// A member with auth enabled, and a client per credential.
 struct Player {
     _server: Server,
     clients: HashMap<String, Client>,
@@ -173,7 +173,7 @@ async fn authenticate(client: &Client, user: &str) -> String {
 }
 
 impl Row {
-    /// Makes the call, and takes the first answer or the end.
+    /// Sends the call, and takes the first response or the status.
     async fn call_with(&self, client: &Client) -> String {
         let requests = if self.sends { Requests::Any } else { Requests::One };
         let mut stream = client.open(&self.method, Some(self.request.unpack()), requests);
@@ -195,7 +195,7 @@ fn outcome(method: &str, first: &Outcome) -> String {
     }
 }
 
-/// What is wrong with `actual`, if anything is.
+/// Returns the difference of `actual`, if any.
 fn judge(call: &str, credential: &str, etcd: &str, actual: &str, exceptions: &[Exception]) -> Option<String> {
     let exception =
         exceptions.iter().find(|entry| entry.call == call && entry.credentials.contains(&credential));
@@ -223,7 +223,7 @@ async fn each_call_with_each_credential_has_the_outcome_that_etcd_gave() {
         }
         for (name, letter) in matrix.credentials.iter().zip(row.outcomes.chars()) {
             for before in &by_root {
-                before.call_with(&player.clients["root"]).await; // What it changes may be there already.
+                before.call_with(&player.clients["root"]).await; // Its change may have been made already.
             }
             let actual = row.call_with(&player.clients[name]).await;
             failures.extend(judge(&row.call, name, &matrix.outcomes[&letter], &actual, exceptions));
@@ -249,7 +249,7 @@ fn the_matrix_calls_each_method_with_eight_kinds_of_credential() {
     }
 }
 
-/// Besides those with a user, only these calls have an outcome other than a refusal of the user.
+/// Apart from calls with a user, only these calls have an outcome other than a rejected user.
 #[test]
 fn a_token_that_is_not_valid_is_refused_by_all_methods_that_need_one() {
     let matrix = read();
@@ -267,7 +267,7 @@ fn a_token_that_is_not_valid_is_refused_by_all_methods_that_need_one() {
     for name in ["garbage", "ended"] {
         assert_eq!(shown(name), health_and_passwords, "{name}");
     }
-    // A transaction without an operation reads nothing.
+    // A transaction without an operation reads no key.
     assert_eq!(shown("none"), ["AuthStatus", "Authenticate", "Check", "List", "Txn", "Watch"]);
 }
 

@@ -1,4 +1,4 @@
-//! Carries the steps of one recording out against a server.
+//! Plays the steps of a recording against a server.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use crate::recording::{Act, Outcome, Recording, Slot, Step};
 pub struct Player<'a> {
     recording: &'a Recording,
     client: Client,
-    /// The calls under way, by the names that the script gives them.
+    /// Open calls, by name in the script.
     streams: HashMap<&'a str, Stream>,
-    /// The values of variables, as they are encoded.
+    /// Encoded values of variables.
     bound: HashMap<&'a str, Bytes>,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Player<'a> {
         Self { recording, client, streams: HashMap::new(), bound: HashMap::new() }
     }
 
-    /// Carries one step out. What varies from run to run is masked in what it returns.
+    /// Plays a step. Returns its outcome with varying fields masked.
     pub async fn play(&mut self, position: usize) -> Outcome {
         let step = &self.recording.steps[position];
         let request = step.request_bytes().map(|request| self.substituted(request, &step.uses));
@@ -36,7 +36,7 @@ impl<'a> Player<'a> {
             }
             (act, Some(stream)) => {
                 let outcome = self::act(act, step, request, stream).await;
-                // What arrived before the reset, and was not expected yet, is not looked at.
+                // Responses that were received before the reset and not yet expected are ignored.
                 if matches!(act, Act::End | Act::Cancel) {
                     self.streams.remove(step.stream.as_str());
                 }
@@ -58,7 +58,7 @@ impl<'a> Player<'a> {
         if step.has_leader { self.client.with_has_leader() } else { self.client.clone() }
     }
 
-    /// Makes the call as often as the step says, up to the first that fails.
+    /// Repeats the call as the step specifies, up to the first failure.
     async fn call(&self, step: &Step, request: Bytes) -> Outcome {
         let client = self.client_of(step);
         let mut outcome = client.call(&step.method, request.clone()).await;
@@ -71,7 +71,7 @@ impl<'a> Player<'a> {
         outcome
     }
 
-    /// What has arrived on any stream without being expected, and cancels all of them.
+    /// Cancels all streams. Returns their unexpected responses.
     pub fn finish(&mut self) -> Vec<(String, Outcome)> {
         let mut left = Vec::new();
         for (name, mut stream) in self.streams.drain() {
@@ -95,8 +95,8 @@ impl<'a> Player<'a> {
         request
     }
 
-    /// Variables without a value get the first one on their path. Where there is none, the answer differs
-    /// from the recorded one, and the step fails.
+    /// Binds unbound variables to the first value on their path. If there is none, the response differs from
+    /// the recording, and the step fails.
     fn bind(&mut self, outcome: &Outcome, binds: &'a [Slot]) {
         for Slot { path, variable } in binds {
             let value = outcome.answers.iter().find_map(|answer| fields::first(answer, path));

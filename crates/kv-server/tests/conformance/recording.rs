@@ -1,4 +1,4 @@
-//! Recordings: what real etcd was asked, and what it said.
+//! Recordings of requests to real etcd, and its responses.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,16 +9,16 @@ use serde::Deserialize;
 
 use crate::{fields, wire};
 
-/// One script, in the order of its steps.
+/// A script, in the order of its steps.
 #[derive(Deserialize)]
 pub struct Recording {
     pub script: String,
-    /// Of the server, besides the usual ones.
+    /// Server flags in addition to the default ones.
     #[serde(default)]
     pub flags: Vec<String>,
-    /// By method: the fields that are masked in its answers.
+    /// Masked fields of responses, by method.
     varying: HashMap<String, Vec<Field>>,
-    /// By variable: the encoded value that requests hold in its place.
+    /// Encoded placeholder values in requests, by variable.
     #[serde(default)]
     stand_ins: HashMap<String, Packed>,
     pub steps: Vec<Step>,
@@ -28,78 +28,76 @@ pub struct Recording {
 #[derive(Deserialize)]
 pub struct Field {
     pub path: String,
-    /// The field that it counts down from: it is masked by that one's value while it is close below it.
+    /// Field from which it counts down: it is masked by that field's value while it is slightly below.
     pub counts_down_from: Option<String>,
-    /// The elements of a list in any order.
+    /// True for a list with elements in any order.
     #[serde(default)]
     pub unordered: bool,
 }
 
-/// A field that holds the value of a variable.
 #[derive(Deserialize)]
 pub struct Slot {
     pub path: String,
     pub variable: String,
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
-    /// One call, up to its status.
+    /// A complete call, up to its status.
     #[default]
     Call,
-    /// Starts a call under a name.
+    /// Starts a named call.
     Open,
-    /// Sends one more request.
+    /// Sends a further request.
     Send,
-    /// Takes the next answers.
+    /// Takes the following responses.
     Expect,
-    /// Finds no answer that was not taken.
+    /// Expects that there is no unread response.
     Silent,
-    /// Sends no further request.
+    /// Half-closes the call.
     Close,
-    /// Takes the answers that are left, and the status.
+    /// Takes the remaining responses and the status.
     End,
     /// Resets the call.
     Cancel,
 }
 
-/// One call or one act on a call that has a name, and what came of it.
+/// A call, or an action on a named call, and its outcome.
 #[derive(Deserialize)]
 pub struct Step {
     pub call: String,
-    /// Why the step is there, in the words of the script.
+    /// Purpose of the step, from the script.
     #[serde(default)]
     pub why: String,
     #[serde(default)]
     pub act: Act,
-    /// Whether the call has the metadata `hasleader: true`.
+    /// True if the call has the metadata `hasleader: true`.
     #[serde(default)]
     pub has_leader: bool,
-    /// How often the call is made, one after the other; the last outcome counts.
+    /// Number of sequential repetitions; the last outcome counts.
     #[serde(default = "once")]
     pub times: usize,
-    /// The name of the call.
     #[serde(default)]
     pub stream: String,
     #[serde(default)]
     pub request: serde_json::Value,
-    /// Empty while the call goes on.
+    /// Status; empty while the call is open.
     #[serde(default)]
     code: String,
     #[serde(default)]
     message: String,
-    /// Path of the field whose equal values keep their order; without it all answers do.
+    /// Path of the field within which equal values retain their order; without it, all responses do.
     pub ordered_by: Option<String>,
     #[serde(default)]
     pub uses: Vec<Slot>,
     #[serde(default)]
     pub binds: Vec<Slot>,
-    /// Empty where the call was opened by an earlier step.
+    /// Method; empty if an earlier step opened the call.
     #[serde(default)]
     pub method: String,
-    /// Whether any number of requests may be sent.
+    /// True for methods with a request stream.
     #[serde(default)]
     pub sends: bool,
     request_bytes: Option<Packed>,
@@ -111,7 +109,7 @@ fn once() -> usize {
     1
 }
 
-/// What came of a step: the answers, and the status where the call ended.
+/// Outcome of a step: responses, and the status if the call was closed.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     pub code: String,
@@ -119,7 +117,7 @@ pub struct Outcome {
     pub answers: Vec<Bytes>,
 }
 
-/// Bytes as pieces between bars: base64, or `120*3000` for 3000 bytes of value 120.
+/// Bytes in parts separated by bars: base64, or `120*3000` for 3000 bytes of value 120.
 #[derive(Deserialize)]
 pub struct Packed(String);
 
@@ -132,7 +130,7 @@ impl Recording {
         self.stand_ins.get(variable).map(Packed::unpack)
     }
 
-    /// The method of a step: its own, or that of the step which opened its call.
+    /// Returns the method of a step, or of the step that opened its call.
     pub fn method_of(&self, position: usize) -> &str {
         let step = &self.steps[position];
         let opened = |earlier: &&Step| earlier.act == Act::Open && earlier.stream == step.stream;
@@ -144,7 +142,7 @@ impl Recording {
 }
 
 impl Step {
-    /// None where the step sends nothing.
+    /// Returns None if the step does not send a request.
     pub fn request_bytes(&self) -> Option<Bytes> {
         self.request_bytes.as_ref().map(Packed::unpack)
     }
@@ -200,7 +198,6 @@ impl Packed {
     }
 }
 
-/// All recordings, in the order of their names.
 pub fn read_all() -> Vec<Recording> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/recordings");
     let mut paths: Vec<_> = std::fs::read_dir(&dir)

@@ -1,5 +1,4 @@
-//! How a difference is shown: which step of which script, what was asked, and both answers, line against
-//! line.
+//! Display of a difference: script, step, request, and a line diff of both responses.
 
 use std::fmt::{Debug, Write};
 
@@ -15,11 +14,11 @@ use bytes::Bytes;
 
 use crate::recording::{Outcome, Step};
 
-/// Lines shown before and after the lines that differ.
+/// Lines of context before and after the difference.
 const CONTEXT: usize = 4;
-/// Lines shown of each side where very much differs.
+/// Maximum lines per side.
 const LINES_MAX: usize = 60;
-/// A line that holds a large value says nothing more after this.
+/// Maximum bytes per line, to shorten large values.
 const LINE_BYTES_MAX: usize = 160;
 
 pub fn difference(
@@ -39,7 +38,7 @@ pub fn difference(
     }
     let (shown, also_shown) = (show(method, expected), show(method, actual));
     if shown == also_shown {
-        // Two encodings of one message: only the bytes tell them apart.
+        // Two encodings of the same message differ only in their bytes.
         return text + &compare(&raw(expected), &raw(actual));
     }
     text + &compare(&shown, &also_shown)
@@ -103,7 +102,7 @@ fn decoded<M: prost::Message + Default + Debug>(bytes: &Bytes) -> String {
     }
 }
 
-/// Lines between the first and the last difference, `-` for what was expected and `+` for what came.
+/// Returns the lines between the first and the last difference, `-` for expected and `+` for actual.
 fn compare(expected: &[String], actual: &[String]) -> String {
     let same = |(a, b): &(&String, &String)| a == b;
     let head = expected.iter().zip(actual).take_while(same).count();

@@ -1,10 +1,10 @@
-//! One fresh member as a separate process.
+//! A new member as a separate process.
 
 use crate::common::Cluster;
 
-/// Names the binary to run in place of this project's.
+/// Variable with the binary to run instead of this project's.
 const OVERRIDE: &str = "KV_CONFORMANCE_SERVER";
-/// etcd is ready before its cluster has a version, and until then refuses every downgrade.
+/// Log message of etcd after which it accepts downgrades: it is ready before its cluster has a version.
 const HAS_VERSION: &str = "set initial cluster version";
 
 pub struct Server(Cluster);
@@ -14,7 +14,7 @@ pub fn overridden() -> bool {
 }
 
 impl Server {
-    /// Returns when the member has said that it is ready.
+    /// Returns once the member is ready.
     pub fn start(flags: &[String]) -> Self {
         let cluster = Cluster::started_from(OVERRIDE, "m1", flags);
         if overridden() {

@@ -1,7 +1,7 @@
-//! Masking of fields in encoded messages, so that two answers can be compared as bytes.
+//! Masking of fields in encoded messages, so that responses can be compared as bytes.
 //!
-//! A masked field stays where it is: a number other than 0 becomes 1, bytes become one star. All other bytes,
-//! their order included, are kept as they are.
+//! A masked field remains in place: a number other than 0 becomes 1, bytes become a star. All other bytes and
+//! their order are unchanged.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_va
 pub struct Paths(BTreeMap<u32, Self>);
 
 impl Paths {
-    /// Each path is written like `1.4`.
+    /// Parses paths such as `1.4`.
     pub fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
         let mut root = Self::default();
         for path in paths {
@@ -25,7 +25,7 @@ impl Paths {
         root
     }
 
-    /// A message that cannot be walked is returned as it is.
+    /// Masks the fields. Returns an invalid message unchanged.
     pub fn mask(&self, message: &Bytes) -> Bytes {
         let mut masked = BytesMut::with_capacity(message.len());
         match self.walk(message.clone(), &mut masked) {

@@ -1,7 +1,7 @@
-//! Data directories of older versions open, with all they hold.
+//! Data directories of older versions open with their full contents.
 //!
-//! Each is a file beside this one, as text: for each of its files a line `PATH SIZE`, then `OFFSET: BYTES` in
-//! hexadecimal for what is not zero. A new one is made when a format changes, and none is changed.
+//! Each is a text file in this directory: for each of its files a line `PATH SIZE`, then `OFFSET: BYTES` in
+//! hexadecimal for non-zero data. A format change adds a file; existing ones never change.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use api::etcdserverpb::RangeRequest;
 
 use crate::common::Cluster;
 
-/// Of the last version without watch and leases: a member that was stopped, started again, and killed after
-/// further changes, so that its store and its log are both needed. History before revision 4 is compacted.
+/// Data of the last version without watch and leases: a member that was stopped, restarted, and killed after
+/// further writes, so that both store and log are needed. Compacted up to revision 4.
 const WITHOUT_LEASES: &str = include_str!("without_leases.txt");
 
 fn write(text: &str, directory: &Path) {
@@ -44,7 +44,7 @@ async fn a_data_directory_of_a_version_without_leases_opens() {
     member.launch();
     member.wait_ready();
     let mut kv = member.kv().await;
-    // Key, value, revisions of creation and of the last change, version.
+    // Key, value, create revision, mod revision, version.
     type Pair = (&'static str, &'static str, i64, i64, i64);
     let now: [Pair; 4] =
         [("k1", "again", 2, 7, 2), ("k4", "last", 5, 10, 2), ("k5", "v5", 6, 6, 1), ("t", "txn", 9, 9, 1)];

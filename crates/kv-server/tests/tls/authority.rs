@@ -1,4 +1,4 @@
-//! Certificates of a test, made in memory and written where a member reads them.
+//! Test certificates, created in memory and written to a member's files.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,20 +11,17 @@ use rcgen::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Signs certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
 }
 
-/// A certificate with its key.
 pub struct Issued {
     pub certificate: String,
     pub key: String,
     serial: SerialNumber,
 }
 
-/// What a certificate says.
 #[derive(Clone, Copy)]
 pub struct Wish {
     pub common_name: &'static str,
@@ -32,7 +29,7 @@ pub struct Wish {
     pub is_expired: bool,
 }
 
-/// What every member and client of these tests is called.
+/// Names in the certificates of members and clients.
 pub const GOOD: Wish = Wish { common_name: "good", names: &["127.0.0.1", "localhost"], is_expired: false };
 
 impl Authority {
@@ -64,7 +61,6 @@ impl Authority {
         Issued { certificate: certificate.pem(), key: key.serialize_pem(), serial }
     }
 
-    /// A list that revokes these certificates.
     pub fn revoke(&self, revoked: &[&Issued]) -> String {
         let now = SystemTime::now();
         let entry = |issued: &&Issued| RevokedCertParams {
@@ -103,14 +99,14 @@ impl Files {
         path.display().to_string()
     }
 
-    /// `NAME.pem` and `NAME.key`.
+    /// Writes `NAME.pem` and `NAME.key`.
     pub fn write_pair(&self, name: &str, issued: &Issued) {
         self.write(&format!("{name}.pem"), &issued.certificate);
         self.write(&format!("{name}.key"), &issued.key);
     }
 }
 
-/// As certificate managers do it: never half a file.
+/// Replaces a file atomically, like certificate managers do.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();

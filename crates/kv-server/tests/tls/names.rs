@@ -1,4 +1,4 @@
-//! Users whom certificates name.
+//! Users named by certificates.
 
 use api::authpb::{Permission, UserAddOptions};
 use api::etcdserverpb::*;
@@ -14,7 +14,7 @@ const DENIED: (Code, &str) = (Code::PermissionDenied, "etcdserver: permission de
 const UNNAMED: (Code, &str) = (Code::InvalidArgument, "etcdserver: user name is empty");
 const INVALID: (Code, &str) = (Code::Unauthenticated, "etcdserver: invalid auth token");
 
-/// Puts a key with fields of metadata.
+/// Puts a key, with metadata.
 async fn put_as(client: &Client, key: &str, fields: &[(&'static str, &str)]) -> Result<(), (Code, String)> {
     let mut request = Request::new(put(key, "1"));
     for (field, value) in fields {
@@ -24,7 +24,8 @@ async fn put_as(client: &Client, key: &str, fields: &[(&'static str, &str)]) -> 
     answer.map(drop).map_err(|status| (status.code(), status.message().to_owned()))
 }
 
-/// `root` and `u` have no password, `p` has one. `u` and `p` may use [a, b). Returns a token of `p`.
+/// Creates `root` and `u` without passwords, and `p` with a password. `u` and `p` have permissions for [a,
+/// b). Returns a token of `p`.
 async fn set_up_users(root: &Client) -> String {
     let mut client = root.auth();
     for name in ["root", "u", "p"] {
@@ -86,7 +87,7 @@ async fn a_certificate_names_the_user_of_calls_without_a_token() {
     let through_gateway = root.post(port, "/v3/kv/put", r#"{"key":"eg==","value":"MQ=="}"#);
     assert!(through_gateway.contains(UNNAMED.1), "{through_gateway}");
 
-    // Certificates that are required without the flag name no user.
+    // Certificates required without the flag do not name a user.
     cluster.members[0].kill();
     cluster.members[0].extra.retain(|flag| flag != "--client-cert-auth");
     let cluster = start_one(cluster);

@@ -1,4 +1,4 @@
-//! A member that dials others judges what they show. The other member is a listener of the test.
+//! A member verifies the certificates of the peers it dials. The peer is a listener of the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,13 +17,13 @@ use super::caller::{BOTH, becomes};
 use super::{EXPIRED, OTHER_COMMON_NAME, OTHER_NAMES, in_files, secure_peers};
 use crate::common::{Cluster, PATIENCE};
 
-/// First bytes of what a member says once it trusts a server.
+/// First bytes sent by a member once it trusts a server.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 const PATIENCE_OF_ONE: Duration = Duration::from_secs(10);
 const WITHOUT_LOCALHOST: Wish = Wish { names: &["127.0.0.1"], ..GOOD };
 const OTHER_ADDRESS: Wish = Wish { names: &["127.9.9.9"], ..GOOD };
 
-/// Where a member that is dialled listens.
+/// Listener that a member dials.
 struct PeerServer {
     listener: TcpListener,
 }
@@ -35,7 +35,6 @@ impl PeerServer {
         PeerServer { listener }
     }
 
-    /// The next connection.
     fn accept(&self) -> TcpStream {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -52,7 +51,7 @@ impl PeerServer {
         }
     }
 
-    /// What the member does with a server that shows `config`.
+    /// Returns the member's reaction to a server with `config`.
     fn outcome(&self, config: &Arc<ServerConfig>) -> Outcome {
         loop {
             let connection = ServerConnection::new(Arc::clone(config)).unwrap();
@@ -66,7 +65,7 @@ impl PeerServer {
                 Err(error) => {
                     let cause = error.get_ref();
                     let is_of_tls = cause.is_some_and(|cause| cause.downcast_ref::<Error>().is_some());
-                    // It has seen the certificate. Otherwise it had given up before this test accepted.
+                    // The member has seen the certificate. Otherwise it gave up before this test accepted.
                     if is_of_tls || !stream.conn.is_handshaking() {
                         return Refused;
                     }
@@ -75,7 +74,7 @@ impl PeerServer {
         }
     }
 
-    /// What the member does with a server that answers in plain text.
+    /// Returns the member's reaction to a plain-text server.
     fn outcome_of_plain(&self) -> Outcome {
         let mut stream = self.accept();
         let mut said = [0; 3];
@@ -89,7 +88,7 @@ impl PeerServer {
     }
 }
 
-/// Shows a certificate. Wants one of `authority`, if one is given.
+/// Creates a server configuration with a certificate. Requires client certificates of `authority`, if given.
 fn showing(issued: &Issued, authority: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let builder =
@@ -110,7 +109,7 @@ fn showing(issued: &Issued, authority: Option<&Authority>) -> Arc<ServerConfig> 
     Arc::new(config)
 }
 
-/// Two members, of which the test is the second.
+/// Starts a cluster of two members; the test plays the second.
 fn start(files: &Files, more: Option<&str>) -> (Cluster, PeerServer) {
     let mut flags = in_files(
         files,
@@ -168,7 +167,7 @@ fn a_member_that_dials_uses_files_that_change() {
     files.write("crl.pem", &old.revoke(&[]));
     let (_cluster, server) = start(&files, None);
     let (of_old, of_new) = (old.issue(GOOD), new.issue(GOOD));
-    // The same configuration for each connection, so that sessions are resumed where they can be.
+    // The same configuration for each connection, so that sessions can be resumed.
     let (shows_old, shows_new) = (showing(&of_old, None), showing(&of_new, None));
     assert_eq!(server.outcome(&shows_old), Served);
     assert_eq!(server.outcome(&shows_old), Served, "once more");

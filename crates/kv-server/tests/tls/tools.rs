@@ -1,4 +1,4 @@
-//! The same matrix with etcdctl and curl, where they are installed.
+//! The same matrix with etcdctl and curl, if installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use super::authority::{Authority, Files, Issued};
 use super::caller::Outcome;
 
-/// Asks the client port by each tool that is there, with each certificate.
+/// Sends requests to the client port with each installed tool and each certificate.
 pub fn check_clients(
     port: u16,
     files: &Files,
@@ -28,7 +28,7 @@ pub fn check_clients(
 
 type Pair = Option<(PathBuf, PathBuf)>;
 
-/// None where there is no etcdctl.
+/// None if etcdctl is not installed.
 fn etcdctl(port: u16, ca: &str, pair: &Pair) -> Option<bool> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/bin/etcdctl");
     if !program.exists() {
@@ -43,7 +43,7 @@ fn etcdctl(port: u16, ca: &str, pair: &Pair) -> Option<bool> {
     succeeds(command.args(["put", "key", "value"]))
 }
 
-/// None where there is no curl.
+/// None if curl is not installed.
 fn curl(port: u16, ca: &str, pair: &Pair) -> Option<bool> {
     let mut command = Command::new("curl");
     command.args(["--silent", "--fail", "--max-time", "5", "--cacert", ca]);
@@ -53,7 +53,7 @@ fn curl(port: u16, ca: &str, pair: &Pair) -> Option<bool> {
     succeeds(command.arg(format!("https://127.0.0.1:{port}/health")))
 }
 
-/// `kv-server top`, of a metrics listener.
+/// Runs `kv-server top` for a metrics listener.
 pub fn top(port: u16, files: &Files, authority: &Authority, shown: Option<&Issued>) -> Outcome {
     let ca = files.write("top-ca.pem", &authority.pem);
     let mut command = Command::new(crate::common::SERVER);

@@ -1,4 +1,4 @@
-//! From the flags of TLS and users to endpoints with access.
+//! Turns the flags of TLS and users into endpoints with access.
 
 use super::flags::Security;
 use crate::client::access::{ClientAccess, ClientIdentity, Offer, Trust};
@@ -9,7 +9,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
-/// The endpoints with TLS and token; requests the token from the servers if there is a user.
+/// Adds TLS and token to the endpoints; requests the token from the servers if there is a user.
 pub async fn admit(flags: &Security, endpoints: Vec<Endpoint>) -> Result<Vec<Endpoint>, String> {
     let Some(access) = access(flags, &endpoints)? else { return Ok(endpoints) };
     let access = Arc::new(access);
@@ -25,7 +25,6 @@ pub async fn admit(flags: &Security, endpoints: Vec<Endpoint>) -> Result<Vec<End
     Ok(endpoints)
 }
 
-/// Whether the flags fit each other.
 pub fn check(flags: &Security) -> Result<(), String> {
     match (&flags.cert, &flags.private_key) {
         (Some(_), None) => Err("--cert needs the --key that belongs to it".into()),
@@ -37,7 +36,7 @@ pub fn check(flags: &Security) -> Result<(), String> {
     }
 }
 
-/// The access that the flags describe, or none if no flag and no endpoint needs it.
+/// Returns the access that the flags describe, or none if no flag and no endpoint needs it.
 fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<ClientAccess>, String> {
     check(flags)?;
     let identity = flags.cert.clone().zip(flags.private_key.clone());
@@ -52,12 +51,12 @@ fn access(flags: &Security, endpoints: &[Endpoint]) -> Result<Option<ClientAcces
         return Ok(None);
     }
     let offer = if tls { Offer::Tls } else { Offer::TokenOnly };
-    // Without TLS no roots are needed, and some machines have none.
+    // Without TLS no roots are needed, and some machines lack them.
     let trust = if tls || endpoints.iter().any(Endpoint::wants_tls) { trust } else { Trust::Anyone };
     ClientAccess::new(&trust, identity.as_ref(), offer).map(Some).map_err(|error| chain(&error))
 }
 
-/// Name and password, separated by the first colon as in `benchmark`.
+/// Returns name and password, separated by the first colon like in `benchmark`.
 fn credentials(
     user: &str,
     password: Option<&str>,

@@ -1,4 +1,4 @@
-//! What each command does.
+//! Execution of each command.
 
 use super::flags::kubernetes::KubernetesFlags;
 use super::flags::sending::{Reporting, Sending};
@@ -18,7 +18,7 @@ use crate::run::LoadPlan;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Executes the command line. An error means that it was refused or that a run could not begin.
+/// Executes the command line. Fails if it is invalid or a run could not start.
 pub async fn execute(mut cli: Cli) -> Result<ExitCode, ExitReason> {
     admit(&mut cli).await?;
     let global = &cli.global;
@@ -86,7 +86,7 @@ pub async fn execute(mut cli: Cli) -> Result<ExitCode, ExitReason> {
     }
 }
 
-/// Refuses flags that do not fit each other, and makes the endpoints ready to be used.
+/// Checks that the flags are compatible, and prepares the endpoints.
 async fn admit(cli: &mut Cli) -> Result<(), ExitReason> {
     of_flags(plans::refuse_unsupported(&cli.global.refused))?;
     of_flags(access::check(&cli.global.security))?;
@@ -129,7 +129,7 @@ fn say_consistency(global: &Global, consistency: &str) -> Result<(), String> {
     measure::say(global, &format!("bench with {kind} range\n"))
 }
 
-/// A script that completes this program's commands and flags.
+/// Generates a completion script for commands and flags.
 fn completion(shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::described(), "loadgen", &mut script);
@@ -150,7 +150,7 @@ async fn put(global: &Global, flags: &PutFlags) -> Result<ExitCode, ExitReason> 
     Ok(code)
 }
 
-/// Resolves only when a compaction fails, with the reason.
+/// Completes only with the reason of a failed compaction.
 async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -> String {
     if interval.is_zero() {
         return std::future::pending().await;
@@ -164,7 +164,6 @@ async fn compact_regularly(endpoint: Endpoint, interval: Duration, delta: i64) -
     }
 }
 
-/// Runs a plan and reports it.
 async fn load(
     global: &Global,
     sending: &Sending,
@@ -186,7 +185,7 @@ async fn load(
     single::run(global, plan, &cluster, wants, background).await
 }
 
-/// Runs a plan of a command without several rates.
+/// Runs a plan of a command without rate steps.
 async fn once(global: &Global, reporting: &Reporting, plan: LoadPlan) -> Result<ExitCode, ExitReason> {
     global.json.as_deref().map_or(Ok(()), check_writable)?;
     let (plan, cluster) = aimed(global, plan).await?;
@@ -198,7 +197,8 @@ async fn once(global: &Global, reporting: &Reporting, plan: LoadPlan) -> Result<
     single::run(global, plan, &cluster, wants, std::future::pending()).await
 }
 
-/// With agents nothing is created here: the first of them does it.
+/// Returns the position of this process. With agents, the first one creates the objects, and this process
+/// does not.
 fn place(global: &Global) -> AgentPlace {
     let of = global.agents.len() as u64 + 1;
     AgentPlace { index: u64::from(of > 1), of }

@@ -1,4 +1,4 @@
-//! `suite` and `compare`: flags to a plan, the measurement, and its report.
+//! `suite` and `compare`: turns flags into a plan, measures, and reports.
 
 use super::flags::Global;
 use super::flags::measure::{CompareFlags, MeasureFlags, SuiteFlags};
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 /// The default budget of a row at full scale.
 const ROW_SECONDS: f64 = 200.0;
 
-/// Measures one system.
+/// Runs `suite`.
 pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, ExitReason> {
     let subject = match &flags.program {
         Some(program) => of_flags(program_of(program))?,
@@ -38,7 +38,7 @@ pub async fn suite(global: &Global, flags: &SuiteFlags) -> Result<ExitCode, Exit
     measure(global, &flags.measure, vec![subject], title).await
 }
 
-/// Measures two systems in turn.
+/// Runs `compare`.
 pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, ExitReason> {
     let a = of_flags(subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?))?;
     let b = of_flags(subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?))?;
@@ -49,7 +49,7 @@ pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, 
     measure(global, &flags.measure, vec![a, b], title).await
 }
 
-/// Tokens are valid in one cluster only.
+/// Adds access to endpoints. Tokens are valid in one cluster only.
 async fn admitted(global: &Global, endpoints: &[Endpoint]) -> Result<Vec<Endpoint>, String> {
     if endpoints.is_empty() {
         Ok(Vec::new())
@@ -77,7 +77,6 @@ fn program_of(text: &str) -> Result<Subject, String> {
     Ok(Subject { name, origin: SubjectOrigin::Program(path) })
 }
 
-/// The plan that the flags ask for.
 fn plan(
     global: &Global,
     flags: &MeasureFlags,
@@ -113,13 +112,13 @@ fn plan(
         wal_dir: flags.wal_dir.clone(),
         media: flags.media.clone(),
         prefix: flags.prefix.clone().into(),
-        // Without its own path, servers end with this process unless it is killed.
+        // Without its path, servers survive if this process is killed.
         loadgen: std::env::current_exe().ok(),
         threads: plans::threads(global),
     })
 }
 
-/// Measures and writes the report; Ctrl-C keeps the rounds that were measured.
+/// Measures and writes the report; Ctrl-C retains the completed rounds.
 async fn measure(
     global: &Global,
     flags: &MeasureFlags,
@@ -177,13 +176,12 @@ async fn measure(
     Ok(verdict(global, &report))
 }
 
-/// Success only if the report is complete, with no more errors than are allowed.
+/// Returns success only if the report is complete and within the allowed number of errors.
 pub fn verdict(global: &Global, report: &Report) -> ExitCode {
     let is_bad = report.errors() > global.max_errors.unwrap_or(0) || report.is_incomplete();
     if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The rows of a plan, with their commands if they are wanted.
 fn listed(plan: &ComparisonPlan, commands: bool) -> String {
     let mut out = String::new();
     for suite in &plan.suites {
@@ -203,7 +201,7 @@ fn listed(plan: &ComparisonPlan, commands: bool) -> String {
     out
 }
 
-/// What the rows leave in a cluster that is not theirs.
+/// Describes the data that the rows leave in an existing cluster.
 fn written_to(name: &str, plan: &ComparisonPlan) -> String {
     let rows =
         plan.suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(plan.scale, plan.rounds));
@@ -229,7 +227,7 @@ fn save(path: &Path, report: &Report) -> Result<(), String> {
     write_file(path, &text)
 }
 
-/// The report in the file of --json, if there is one yet.
+/// Reads the report in the file of --json, if it exists.
 fn earlier(path: &Path) -> Result<Option<Report>, String> {
     match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| error.to_string()),
@@ -248,7 +246,7 @@ pub fn write(global: &Global, files: &Outputs, report: &Report) -> Result<(), St
     }
     let names: Vec<_> =
         global.json.iter().chain(files.files()).map(|path| path.display().to_string()).collect();
-    // The full report is in the files: print its summary only. What cannot be written is printed.
+    // The files contain the full report, so only its summary is printed, unless writing failed.
     let printed = print(&if names.is_empty() || written.is_err() {
         markdown(&page)
     } else {
@@ -262,17 +260,18 @@ pub fn say(global: &Global, text: &str) -> Result<(), String> {
     if global.is_json_on_stdout() { Ok(()) } else { print(text) }
 }
 
-/// The arguments of this process, quoted for a shell, without passwords: reports contain this line.
+/// Returns the arguments of this process, quoted for a shell and without passwords: reports contain this
+/// line.
 pub fn command_line() -> String {
     written(arguments())
 }
 
-/// The arguments of this process, its name first. The name of a file need not be text.
+/// Returns the arguments of this process, starting with its name. File names may be invalid UTF-8.
 pub fn arguments() -> impl Iterator<Item = String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned())
 }
 
-/// Arguments as in [`command_line`].
+/// Quotes arguments like [`command_line`].
 pub fn written(arguments: impl Iterator<Item = String>) -> String {
     let mut hide = Hide::Nothing;
     let words = arguments.map(|word| {
@@ -293,7 +292,7 @@ pub fn written(arguments: impl Iterator<Item = String>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Which part of the next word is hidden.
+/// Part of the next word to hide.
 #[derive(Clone, Copy)]
 enum Hide {
     Nothing,
@@ -311,19 +310,19 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    // A terminal must not follow them.
+    // Control characters must not reach a terminal.
     let printable = word.replace(char::is_control, "\u{fffd}");
     format!("'{}'", printable.replace('\'', "'\\''"))
 }
 
-/// A line on standard error for each row and for what goes wrong; on a terminal, a bar for each run.
+/// Prints a line to standard error for each row and each problem; on a terminal, a bar for each run.
 #[derive(Default)]
 pub struct ProgressLines {
     row: usize,
-    /// Of the current run.
+    /// View of the current run.
     view: Option<progress::ProgressView>,
     label: String,
-    /// Gets the report after each row.
+    /// File for the report, updated after each row.
     json: Option<PathBuf>,
 }
 

@@ -1,33 +1,32 @@
-//! The command line: flags to plans, plans to reports, results to an exit status.
+//! The command line: turns flags into plans, plans into reports, results into an exit status.
 
 mod flags; // the command line
 
-mod refusal; // why the program ends without a result
+mod refusal; // reasons to exit without a result
 
 mod access; // TLS and users
 mod plans; // flags to plans
 
-mod verify; // the same for a check of guarantees, its result, and a member with a fault
-mod ycsb; // the same for YCSB, and its load phase
+mod verify; // checks of guarantees, and a faulty member
+mod ycsb; // YCSB with its load phase
 
 mod outputs; // files of a report
 mod progress; // the progress of a run, on standard error
-mod report; // files from a kept result
+mod report; // files from a saved result
 mod terminal; // standard output and standard error
 
-mod agents; // the same on several machines
-mod commands; // what each command does
+mod agents; // runs on several machines
+mod commands; // execution of each command
 mod live; // a run in progress, on a screen and as metrics
 mod measure; // suites on one system or two
-mod single; // one load at one rate
-mod steps; // one load at several rates
+mod single; // a load at one rate
+mod steps; // a load at several rates
 
 use crate::server::with_parent;
 use flags::Cli;
 use refusal::ExitReason;
 use std::process::ExitCode;
 
-/// As for a flag that does not exist.
 const COMMAND_LINE_STATUS: u8 = 2;
 
 /// Runs the program with the arguments of this process.
@@ -42,7 +41,7 @@ pub fn main() -> ExitCode {
         Err(error) => return refuse(&format!("start the runtime: {error}"), ExitCode::FAILURE),
     };
     let executed = runtime.block_on(commands::execute(cli));
-    // Connections that are still being opened must not keep the program.
+    // Connections that are still opening must not delay the exit.
     runtime.shutdown_background();
     match executed {
         Ok(code) => code,

@@ -7,7 +7,7 @@ use bench_report::page::Page;
 use bench_report::render::{csv, html, markdown};
 use std::path::{Path, PathBuf};
 
-/// Writes the files that the flags name. One that cannot be written does not keep the others from it.
+/// Writes the files of the flags. A failure does not prevent the remaining files from being written.
 pub fn write(outputs: &Outputs, report: &Report, page: &Page) -> Result<(), String> {
     let file = |path: &Option<PathBuf>, text: &dyn Fn() -> String| {
         path.as_deref().map_or(Ok(()), |path| write_file(path, &text()))
@@ -19,12 +19,12 @@ pub fn write(outputs: &Outputs, report: &Report, page: &Page) -> Result<(), Stri
     ])
 }
 
-/// Opens every file, so that an hour of measuring does not end with an unwritable path.
+/// Opens every file, so that an unwritable path is detected before an hour of measuring.
 pub fn check(outputs: &Outputs) -> Result<(), String> {
     outputs.files().try_for_each(|path| check_writable(path))
 }
 
-/// Opens the file for writing without changing its content, and leaves none that was not there.
+/// Opens the file for writing without changing its content, and removes it if it did not exist.
 pub fn check_writable(path: &Path) -> Result<(), String> {
     if is_standard_output(path) {
         return Ok(());
@@ -33,7 +33,7 @@ pub fn check_writable(path: &Path) -> Result<(), String> {
     let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|error| format!("write {}: {error}", path.display()))?;
     if !existed {
-        // If it cannot be removed, it stays until it is written.
+        // If it cannot be removed, it will be overwritten.
         let _ = std::fs::remove_file(path);
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! The progress of a run on standard error, and the handling of signals.
 //!
 //! * On a terminal, a bar shows position, rate, p99 of the last seconds and the remaining time.
-//! * Where standard error is no terminal, a line every ten seconds shows the same.
-//! * The first SIGINT or SIGTERM stops the run and reports the requests so far; the second ends the process.
-//!   From the first phase that can be stopped on, a signal is remembered until the next one looks.
+//! * If standard error is not a terminal, a line every ten seconds shows the same.
+//! * The first SIGINT or SIGTERM stops the run and reports the requests so far; the second terminates the
+//!   process. After the first interruptible phase has started, a signal between two phases stops the next
+//!   one.
 
 use super::refusal::ExitReason;
 use super::terminal::note;
@@ -20,23 +21,23 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// The reason of a run that was ended by a signal.
+/// Reason of a run that was stopped by a signal.
 pub const INTERRUPTED: &str = "interrupted";
 /// The exit status of an interrupted program, as shells define it: 128 + SIGINT.
 pub const INTERRUPTED_STATUS: u8 = 130;
 
-/// Often enough to look current, at a negligible cost.
+/// Frequent enough to look current, at negligible cost.
 const REFRESH: Duration = Duration::from_millis(200);
-/// The interval between lines where there is no terminal.
+/// Interval between lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 const BAR_WIDTH: usize = 24;
 /// Width of a terminal that does not report one.
 const COLUMNS: usize = 80;
-/// The window of rate and p99: long enough to be steady, short enough to be current.
+/// Window of rate and p99: long enough to be steady, short enough to be current.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// Waits for the end of the run or for the first signal. `background` is polled meanwhile; its result stops
-/// the run.
+/// Waits until the run has finished or for the first signal. Polls `background` concurrently; its completion
+/// stops the run.
 pub async fn run<F>(run: ActiveRun, background: F) -> Result<Measurement, Error>
 where
     F: Future<Output = String>,
@@ -45,7 +46,7 @@ where
     run_shown(run, background, &mut |run| view.show(run)).await
 }
 
-/// The same with another view, which is called several times a second.
+/// Like `run` with another view, which is called several times a second.
 pub async fn run_shown<F>(
     run: ActiveRun,
     background: F,
@@ -70,7 +71,7 @@ where
     run.finish()
 }
 
-/// Stops handling signals when the run ends.
+/// Stops signal handling after the run.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -84,16 +85,16 @@ async fn end_on_signal(control: Arc<Control>) {
     control.stop(INTERRUPTED);
 }
 
-/// Resolves at SIGINT or SIGTERM, also if it came before, but after the first call.
+/// Completes at SIGINT or SIGTERM, including signals since the first call.
 pub async fn interrupted() {
-    // Without a handler the signal ends the process by itself.
+    // Without a handler, the signal terminates the process.
     let Some(mut seen) = signals() else { return std::future::pending().await };
     if seen.wait_for(|seen| *seen).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Whether a signal came. Must be called inside the runtime of the program.
+/// Returns the signal state. Must be called within the program's runtime.
 fn signals() -> Option<watch::Receiver<bool>> {
     static SEEN: OnceLock<Option<watch::Receiver<bool>>> = OnceLock::new();
     let begin = || {
@@ -123,7 +124,7 @@ pub async fn prepared(plan: LoadPlan) -> Result<PreparedRun, ExitReason> {
     Ok(prepared.map_err(|error| chain(&error))?)
 }
 
-/// Waits for a result, or for the first signal.
+/// Waits for a result or the first signal.
 async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, ExitReason> {
     tokio::select! {
         result = result => Ok(result),
@@ -131,32 +132,31 @@ async fn unless_interrupted<T>(result: impl Future<Output = T>) -> Result<T, Exi
     }
 }
 
-/// The display of a run in progress.
 pub struct ProgressView {
-    /// The label of the bar, on a terminal.
+    /// Label of the bar; None without a terminal.
     bar: Option<String>,
-    /// When the next line is due, where there is no bar.
+    /// Time of the next line, without a bar.
     line_due: Option<Instant>,
     show_due: Instant,
     recent: Recent,
 }
 
-/// What is printed where standard error is no terminal.
+/// Output if standard error is not a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutTerminal {
     Lines,
-    /// Nothing: the caller prints lines.
+    /// No output: the caller prints lines.
     Silence,
 }
 
-/// The last seconds of a run, for rate and p99.
+/// Recent samples of a run, for rate and p99.
 struct Recent {
     start: Instant,
     /// Oldest first; the first is about [`RECENT`] old.
     seen: VecDeque<(Instant, u64, StepCounts)>,
 }
 
-/// The figures that a view shows.
+/// Values displayed by a view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Moment {
     done: u64,
@@ -168,7 +168,7 @@ struct Moment {
 }
 
 impl ProgressView {
-    /// For a run that is called `label`.
+    /// Creates the view of a run with this label.
     pub fn new(label: &str, elsewhere: WithoutTerminal) -> Self {
         let terminal = stderr().is_terminal();
         let now = Instant::now();
@@ -178,7 +178,7 @@ impl ProgressView {
         Self { bar, line_due: lines.then(|| now + LINE_EVERY), show_due: now, recent }
     }
 
-    /// Prints the progress, if it is due.
+    /// Prints the progress if it is due.
     pub fn show(&mut self, run: &ActiveRun) {
         let now = Instant::now();
         if now < self.show_due {
@@ -204,18 +204,18 @@ impl Drop for ProgressView {
     }
 }
 
-/// Replaces the last line of the terminal, cut to its width.
+/// Replaces the last line of the terminal, truncated to its width.
 fn redraw(line: &str) {
     let columns = tcgetwinsize(stderr()).map_or(COLUMNS, |size| usize::from(size.ws_col).max(1));
     let shown: String = line.chars().take(columns - 1).collect();
-    // A closed terminal must not end the run.
+    // A closed terminal must not stop the run.
     let _ = write!(stderr(), "\r\x1b[2K{shown}");
 }
 
 impl Recent {
     fn look(&mut self, now: Instant, progress: RunProgress, latencies: StepCounts) -> Moment {
         let done = progress.answered + progress.failed;
-        // The newest entry that is old enough stays as the reference.
+        // The latest sample that is old enough is the reference.
         while self.seen.len() > 1 && now - self.seen[1].0 >= RECENT {
             self.seen.pop_front();
         }
@@ -255,7 +255,7 @@ impl Moment {
     }
 }
 
-/// Two or three digits and a unit.
+/// Formats a duration with two or three digits and a unit.
 fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {

@@ -1,13 +1,12 @@
-//! Why the program ends without a result: the exit status depends on it.
+//! Reasons to exit without a result; they determine the exit status.
 
-/// A reason to end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// The command line makes no sense: exit status 2, as for a flag that does not exist.
+    /// The command line is invalid: exit status 2.
     CommandLine(String),
-    /// A run could not begin or end: exit status 1.
+    /// A run failed: exit status 1.
     Run(String),
-    /// A signal ended the program before there was anything to report: exit status 130.
+    /// A signal arrived before there was a result: exit status 130.
     Interrupted(String),
 }
 
@@ -25,7 +24,7 @@ impl From<String> for ExitReason {
     }
 }
 
-/// The result of reading flags.
+/// Marks an error as one of the command line.
 pub fn of_flags<T>(read: Result<T, String>) -> Result<T, ExitReason> {
     read.map_err(ExitReason::CommandLine)
 }

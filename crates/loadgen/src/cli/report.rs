@@ -1,4 +1,4 @@
-//! `report`: files from a result that was kept as JSON.
+//! `report`: renders a result that was saved as JSON.
 
 use super::flags::outputs::ReportFlags;
 use super::outputs::{check, write};
@@ -11,11 +11,11 @@ use bench_report::render::{html, markdown};
 use std::io::Read;
 use std::path::Path;
 
-/// A result file is some megabytes; a larger one is something else. Sixteen times as much is in memory while
-/// it is read, if it is made for that.
+/// Limit of a result file, which normally has some megabytes. A crafted file can use sixteen times its size
+/// in memory.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
-/// `loadgen report`: files from a result; Markdown on standard output if no file is named.
+/// Runs `loadgen report`; prints Markdown if no file is named.
 pub fn report(flags: &ReportFlags) -> Result<(), String> {
     check(&flags.outputs)?;
     let value = json(&flags.result)?;
@@ -31,7 +31,7 @@ pub fn report(flags: &ReportFlags) -> Result<(), String> {
     write(&flags.outputs, &report, &page)
 }
 
-/// Leaves the rows of these names; all, if none is named.
+/// Retains the rows with these names; all if `names` is empty.
 fn keep_rows(report: &mut Report, names: &[String]) -> Result<(), String> {
     let has = |name: &&String| report.suites.iter().flat_map(|suite| &suite.rows).any(|row| row.id == **name);
     if let Some(unknown) = names.iter().find(|name| !has(name)) {
@@ -44,7 +44,7 @@ fn keep_rows(report: &mut Report, names: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// A single run has its report within.
+/// Extracts the report of a single run.
 fn whole(mut value: serde_json::Value) -> serde_json::Value {
     match value.get_mut("report") {
         Some(report) => report.take(),
@@ -52,7 +52,7 @@ fn whole(mut value: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// The same for a result of `verify`.
+/// Renders a result of `verify`.
 fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String> {
     let document = VerifyDocument::read(value);
     let document = document.map_err(|error| format!("read {}: {error}", flags.result.display()))?;
@@ -74,7 +74,7 @@ fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String>
 fn json(path: &Path) -> Result<serde_json::Value, String> {
     let fail = |error: &dyn std::fmt::Display| format!("read {}: {error}", path.display());
     let mut text = String::new();
-    // A pipe or a device does not say its length.
+    // A pipe or a device does not report its length.
     let read = std::fs::File::open(path).and_then(|file| {
         file.take(REPORT_BYTES_MAX + 1).read_to_string(&mut text).map(|length| length as u64)
     });

@@ -1,4 +1,4 @@
-//! One load at one rate: runs it and reports it.
+//! Runs and reports a single load at a single rate.
 
 use super::agents::controller;
 use super::flags::Global;
@@ -30,7 +30,7 @@ use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What `--json` holds.
+/// Format of `--json`.
 #[derive(Serialize)]
 struct RunDocument<'a> {
     workload: &'static str,
@@ -39,23 +39,22 @@ struct RunDocument<'a> {
     clients: usize,
     #[serde(flatten)]
     shown: &'a ResultDocument<'a>,
-    /// The same for `report`, with what identifies the run.
+    /// The run as a report, for `loadgen report`.
     report: &'a Report,
 }
 
-/// The results of a run.
 #[derive(Serialize)]
 struct ResultDocument<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     server: Option<&'a ServerFigures>,
-    /// Why the figures may mislead.
+    /// Warnings about the metrics.
     notices: &'a [Notice],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     slo: &'a [LimitResult],
 }
 
-/// What a single run has besides its plan.
+/// Options of a single run in addition to its plan.
 #[derive(Clone, Default)]
 pub struct Wants<'a> {
     pub limits: &'a [Limit],
@@ -85,7 +84,7 @@ pub async fn run(
         None => controller::run(&global.agents, measure::arguments().skip(1).collect()).await?,
     };
     if measurement.machines.is_empty() {
-        // Of this machine: agents run elsewhere.
+        // Covers this machine only: agents run elsewhere.
         foreign.end();
     } else {
         sent = of_agents(&sent, &measurement);
@@ -119,7 +118,7 @@ pub async fn run(
     report.partial.clone_from(&measurement.partial);
     report.suites[0].rows = rows;
     let hdr = wants.hdr.as_deref().map(|path| write_file(path, &hdr_log(&report, &measurement)));
-    // What cannot be written is printed all the same: it was measured once.
+    // Continues after a failed write, because the measurement cannot be repeated.
     first_error([
         show(global, &sent, &shown, &report),
         outputs::write(&wants.outputs, &report, &compose::page(&report)),
@@ -128,7 +127,7 @@ pub async fn run(
     Ok(verdict(&measurement, errors_max, &kept))
 }
 
-/// All latencies, or those of each kind of operation.
+/// Encodes all latencies, or the latencies of each kind of operation.
 fn hdr_log(report: &Report, measurement: &Measurement) -> String {
     let parts = measurement.parts.iter();
     let parts = parts.map(|part: &KindResults| (part.kind().to_owned(), &part.tally.latencies_ns));
@@ -139,7 +138,7 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
     hdr::log(report.started_unix_seconds, measurement.wall.as_secs_f64(), &histograms)
 }
 
-/// What identifies the run, as a report without figures.
+/// Describes the run as a report without metrics.
 fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
     let origin = SubjectOrigin::Endpoints(cluster.endpoints());
     let subject = Subject { name: "cluster".into(), origin };
@@ -160,7 +159,7 @@ fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Resu
     Ok(report)
 }
 
-/// What was sent, in a sentence.
+/// Describes the load in a sentence.
 fn about(plan: &LoadPlan) -> String {
     let how = row::how(plan);
     let limit = match plan.seconds_max {
@@ -174,7 +173,7 @@ fn about(plan: &LoadPlan) -> String {
     format!("One run, {limit}{warmed}: {how}.")
 }
 
-/// Runs to the end, on the screen or with a bar, and with metrics for Prometheus, as the flags say.
+/// Runs to completion with the requested display and exporter.
 async fn shown(
     global: &Global,
     title: &str,
@@ -205,7 +204,7 @@ async fn shown(
     measurement.map_err(|error| chain(&error))
 }
 
-/// The members that are not named count as well where they show their counters.
+/// Includes unnamed members if they expose metrics.
 fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     if global.server_pids.is_empty() {
         return cluster.endpoints().into_iter().map(Probe::Metrics).collect();
@@ -232,7 +231,7 @@ fn show(global: &Global, sent: &LoadPlan, shown: &ResultDocument<'_>, report: &R
     first_error([print(&text), json])
 }
 
-/// Success only if the run was complete, with no more failures than allowed, and met its limits.
+/// Returns success only if the run was complete, met its limits, and did not exceed the allowed failures.
 fn verdict(measurement: &Measurement, errors_max: u64, kept: &[LimitResult]) -> ExitCode {
     match measurement.partial.as_deref() {
         Some(progress::INTERRUPTED) => ExitCode::from(progress::INTERRUPTED_STATUS),

@@ -1,5 +1,4 @@
-//! `--rates` and `--find-max-rate`: one load sent open loop at several rates, and a report with a row for
-//! each.
+//! `--rates` and `--find-max-rate`: sends a load open loop at several rates, and reports a row for each.
 
 use super::flags::Global;
 use super::flags::steps::StepFlags;
@@ -13,10 +12,9 @@ use crate::run;
 use bench_report::model::SuiteResult;
 use std::process::ExitCode;
 
-/// The exit status of a search that did not find out.
 const UNDECIDED_STATUS: u8 = 3;
 
-/// Sends the load of `load` at every rate and reports it.
+/// Sends `load` at every rate and reports it.
 pub async fn run(
     global: &Global,
     flags: &StepFlags,
@@ -55,7 +53,7 @@ pub async fn run(
         Ok(false) => Some(progress::INTERRUPTED.into()),
         Err(reason) => Some(reason.clone()),
     };
-    // What was measured before an endpoint ended is kept.
+    // Measurements from before an endpoint failed are retained.
     if ended.is_ok() || report.suites.iter().any(|suite| !suite.rows.is_empty()) {
         measure::write(global, &flags.outputs, &report)?;
     }

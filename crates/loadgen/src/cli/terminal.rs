@@ -16,8 +16,8 @@ pub fn note(text: &str) {
     eprintln!("loadgen: {text}");
 }
 
-/// Writes a whole file, or to standard output where the path is `-`. The error names the file; an older one
-/// stays as it was.
+/// Writes a complete file, or to standard output if the path is `-`. The error names the file; on failure an
+/// existing file is unchanged.
 pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
     if is_standard_output(path) {
         return print(text);
@@ -26,15 +26,15 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // A terminal or a pipe is no file that another one can replace.
+    // A terminal or a pipe cannot be replaced by a rename.
     let is_file = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
     if !is_file {
         return std::fs::write(path, text);
     }
-    // The file that a link leads to, not the link.
+    // Replaces the target of a symbolic link, not the link.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    // A name that no other user can have taken by a link.
+    // The random name prevents another user from placing a link there.
     name.push(format!(".{:016x}.new", rand::random::<u64>()));
     let new = path.with_file_name(name);
     let written = std::fs::File::create_new(&new)
@@ -47,7 +47,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// The first error of several attempts, all of which were made.
+/// Returns the first error, and logs the remaining ones.
 pub fn first_error(attempts: impl IntoIterator<Item = Result<(), String>>) -> Result<(), String> {
     let mut errors: Vec<_> = attempts.into_iter().filter_map(Result::err).collect();
     for error in errors.iter().skip(1) {
@@ -69,7 +69,7 @@ mod tests {
         write_file(&link, "new").unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
         assert!(link.is_symlink());
-        // No file can be created there.
+        // The directory does not exist.
         let error = write_file(&dir.path().join("missing/kept.json"), "x").unwrap_err();
         assert!(error.contains("missing/kept.json: No such file"), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");

@@ -12,10 +12,10 @@ use crate::workload::Workload;
 use crate::workload::ycsb::{Mix, Ycsb};
 use bytes::Bytes;
 
-/// Far below the length limit of a gRPC message (4 GiB). A server refuses what is more than its own limit.
+/// Far below the length limit of a gRPC message (4 GiB). A server rejects requests above its limit.
 const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// The workload of the flags, over records that exist, or are loaded first.
+/// Returns the workload of the flags, over existing records or ones to be loaded.
 pub fn workload(flags: &YcsbFlags, place: AgentPlace) -> Result<Ycsb, String> {
     let &YcsbFlags { workload, records, scan_max, ref val_size, .. } = flags;
     if records == 0 {
@@ -43,12 +43,12 @@ pub fn workload(flags: &YcsbFlags, place: AgentPlace) -> Result<Ycsb, String> {
     Ok(ycsb)
 }
 
-/// Of several load generators the first one loads the records.
+/// Reports whether this load generator loads the records: the first of several does.
 fn loads(flags: &YcsbFlags, place: AgentPlace) -> bool {
     !flags.skip_load && place.index == 0
 }
 
-/// Loads the records, unless they are there or another load generator does it, and plans the measurement.
+/// Loads the records, unless they exist or another load generator loads them, and plans the measurement.
 pub async fn loaded(global: &Global, flags: &YcsbFlags, place: AgentPlace) -> Result<LoadPlan, ExitReason> {
     let ycsb = of_flags(workload(flags, place))?;
     let planned = |workload| plans::plan(global, global.endpoints.clone(), workload, &flags.sending);
@@ -62,7 +62,7 @@ pub async fn loaded(global: &Global, flags: &YcsbFlags, place: AgentPlace) -> Re
     Ok(plan)
 }
 
-/// Sends a load that creates what a measurement works on, each operation of which must succeed.
+/// Sends a load that creates the objects of a measurement. Each operation must succeed.
 pub async fn load(global: &Global, load: LoadPlan, what: &str) -> Result<(), ExitReason> {
     let total = load.total;
     let prepared = progress::prepared(load).await?;
@@ -93,7 +93,7 @@ mod tests {
     use crate::cli::flags::{Cli, Command};
     use clap::Parser;
 
-    /// Mix, sizes and first key of a command line in short, or the refusal.
+    /// Summarizes mix, sizes and first key of a command line, or returns the error.
     fn read(line: &str) -> Result<String, String> {
         let cli = Cli::try_parse_from(["loadgen", "ycsb"].into_iter().chain(line.split_whitespace()))
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;

@@ -1,7 +1,7 @@
 //! Access to a cluster: TLS, and the token of a user.
 //!
-//! * All endpoints of a command share one value.
-//! * A token is requested once, before the run. etcd renews a simple token at each use. After it expires,
+//! * All endpoints of a command share a single value.
+//! * A token is requested once, before the run. etcd extends a simple token at each use. After it expires,
 //!   calls fail with their code and are counted like any other failure.
 //! * Neither key nor token is printed.
 
@@ -19,12 +19,12 @@ use tokio_rustls::rustls::{self, ClientConfig};
 /// The request header in which etcd expects the token.
 pub(crate) const TOKEN: &str = "token";
 
-/// Which server certificates are accepted.
+/// Accepted server certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that lead to a root of the system.
+    /// Certificates issued by a root of the system.
     System,
-    /// Those that lead to a root in this file.
+    /// Certificates issued by a root in this file.
     Roots(PathBuf),
     /// Any: encrypted, without authentication of the server.
     Anyone,
@@ -37,15 +37,14 @@ pub struct ClientIdentity {
     pub private_key: PathBuf,
 }
 
-/// How endpoints without a scheme are reached.
+/// Transport of endpoints without a scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     Tls,
-    /// By TLS only where the address has the scheme https.
+    /// TLS only if the scheme is https.
     TokenOnly,
 }
 
-/// Why access could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -54,7 +53,7 @@ pub enum Error {
     Tls(#[source] rustls::Error),
 }
 
-/// See the module's head.
+/// TLS configuration and token of a command.
 pub struct ClientAccess {
     connector: TlsConnector,
     token: OnceLock<Token>,
@@ -62,7 +61,7 @@ pub struct ClientAccess {
 }
 
 impl ClientAccess {
-    /// Reads the files. An error names the file. Certificates are judged as the server judges them.
+    /// Reads the files. An error names the file. Certificates are verified like in the server.
     pub fn new(trust: &Trust, identity: Option<&ClientIdentity>, offer: Offer) -> Result<Self, Error> {
         let provider = Arc::new(with_p521(ring::default_provider()));
         let roots = match trust {
@@ -94,9 +93,9 @@ impl ClientAccess {
         self.offer == Offer::Tls
     }
 
-    /// Sets the token of later calls. The first token stays.
+    /// Sets the token of later calls. Has no effect after the first.
     pub fn set_token(&self, token: Token) {
-        // A second token would be equivalent; existing links keep the first.
+        // A second token would be equivalent; existing links retain the first.
         let _ = self.token.set(token);
     }
 
@@ -142,7 +141,7 @@ mod tests {
         assert!(ClientAccess::new(&Trust::Anyone, Some(&identity), Offer::Tls).is_err());
     }
 
-    /// What etcd was asked about certificates; `crates/transport` replays all of it.
+    /// etcd's results for a set of certificates; `crates/transport` replays all of them.
     const RECORDED: &str = include_str!("../../../transport/src/tls/setup/etcd.tsv");
 
     fn pem(label: &str, ders: &str) -> String {
@@ -150,7 +149,7 @@ mod tests {
         ders.split(',').map(block).collect()
     }
 
-    /// Whether the handshake ends, in memory.
+    /// Runs a handshake in memory.
     fn shake(client: &Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<(), rustls::Error> {
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let mut client = ClientConnection::new(client.clone(), name).unwrap();
@@ -176,7 +175,7 @@ mod tests {
             ("server", "key P-521", false, true),
             ("server", "self-signed CA:TRUE, trusted", false, true),
             ("server", "expired", false, false),
-            // It can name no address.
+            // Version 1 certificates cannot contain an address.
             ("server", "version 1", false, false),
             ("server", "version 1", true, true),
             ("client", "version 1", true, true),

@@ -1,4 +1,5 @@
-//! Rare calls outside of the load, through tonic: status, hash, compaction, single keys, authentication.
+//! Administrative calls outside of the load, through tonic: status, hash, compaction, single keys,
+//! authentication.
 
 use crate::client::dial;
 use crate::client::endpoint::Endpoint;
@@ -17,14 +18,14 @@ use std::time::Duration;
 use tonic::Response;
 use tonic::transport;
 
-/// A server that answers Status more slowly cannot be measured.
+/// A server with a slower Status cannot be measured.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The same for a member that is not named, whose address may lead nowhere from here.
+/// Shorter timeout for an unnamed member, because its address may not be reachable from here.
 const OTHER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Enough to share syncs of the log, and far below any limit of streams.
+/// Enough to share log syncs, and far below any limit of streams.
 const GRANTS_AT_ONCE: usize = 64;
 
-/// Why a server was refused, or a call to it failed.
+/// Error of a survey or a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("endpoint {endpoint}: {reason}")]
@@ -37,7 +38,6 @@ pub enum Error {
     NoLeader,
 }
 
-/// A member's status.
 #[derive(Clone, Debug)]
 pub struct MemberInfo {
     pub endpoint: Endpoint,
@@ -58,7 +58,7 @@ impl MemberInfo {
     }
 }
 
-/// The status of every endpoint; refuses endpoints of different clusters.
+/// Returns the status of every endpoint; fails if they belong to different clusters.
 pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<MemberInfo>, Error> {
     let mut members: Vec<MemberInfo> = Vec::with_capacity(endpoints.len());
     for endpoint in endpoints {
@@ -74,19 +74,19 @@ pub async fn survey(endpoints: &[Endpoint]) -> Result<Vec<MemberInfo>, Error> {
     Ok(members)
 }
 
-/// A cluster, of which some members are named and the others are found by MemberList.
+/// Members of a cluster: named endpoints, and further members found by MemberList.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterView {
-    /// Each once, in the order of the endpoints that name them.
+    /// Named members without duplicates, in endpoint order.
     pub named: Vec<MemberInfo>,
-    /// Members that are not named and answer at an address that they advertise.
+    /// Further members, reachable at one of their advertised addresses.
     pub others: Vec<MemberInfo>,
-    /// All members, reachable or not; `None` if the cluster does not say.
+    /// Number of all members, reachable or not; `None` if unknown.
     pub members_len: Option<usize>,
 }
 
 impl ClusterView {
-    /// Members that can be reached.
+    /// Iterates over the reachable members.
     pub fn members(&self) -> impl Iterator<Item = &MemberInfo> {
         self.named.iter().chain(&self.others)
     }
@@ -95,24 +95,24 @@ impl ClusterView {
         self.members().map(|member| member.endpoint.clone()).collect()
     }
 
-    /// The endpoint of the leader.
     pub fn leader(&self) -> Result<&Endpoint, Error> {
         self.members().find(|member| member.leads()).map(|member| &member.endpoint).ok_or(Error::NoLeader)
     }
 }
 
-/// Each member once: several endpoints may lead to one. A server without IDs says 0.
+/// Removes duplicates, because several endpoints may lead to the same member. A server without IDs reports
+/// 0.
 fn once(mut members: Vec<MemberInfo>) -> (Vec<MemberInfo>, HashSet<u64>) {
     let mut known = HashSet::new();
     members.retain(|member| known.insert(member.id()) || member.id() == 0);
     (members, known)
 }
 
-/// Surveys the named endpoints, and the members that they do not name.
+/// Surveys the named endpoints and the remaining members.
 pub async fn cluster(named: &[Endpoint]) -> Result<ClusterView, Error> {
     let (named, known) = once(survey(named).await?);
     let Some(first) = named.first() else { return Ok(ClusterView::default()) };
-    // A server without MemberList, or a user who may not call it: the named endpoints are what is known.
+    // Without MemberList, or without the permission to call it, only the named endpoints are known.
     let list = async { AdminClient::connect(&first.endpoint).await?.members().await };
     let list = list.await.unwrap_or_default();
     if list.is_empty() {
@@ -135,7 +135,7 @@ pub async fn cluster(named: &[Endpoint]) -> Result<ClusterView, Error> {
     Ok(ClusterView { named, others, members_len: Some(list.len()) })
 }
 
-/// One endpoint, for rare calls.
+/// Client of a single endpoint.
 pub struct AdminClient {
     endpoint: Endpoint,
     client: Client,
@@ -150,12 +150,12 @@ impl AdminClient {
         self.reply("Status", self.client.status().await)
     }
 
-    /// The members of the cluster, as this one knows them.
+    /// Lists the members of the cluster according to this one.
     async fn members(&self) -> Result<Vec<api::etcdserverpb::Member>, Error> {
         self.reply("MemberList", self.client.members(false).await)
     }
 
-    /// The hash of the key space at its newest revision.
+    /// Returns the hash of the key space at its latest revision.
     pub async fn hash_kv(&self) -> Result<u32, Error> {
         let reply = self.client.maintenance().hash_kv(HashKvRequest { revision: 0 }).await;
         self.answer("HashKV", reply).map(|reply| reply.hash)
@@ -168,7 +168,7 @@ impl AdminClient {
         Ok(reply.header.map_or(0, |header| header.revision))
     }
 
-    /// Grants so many leases, a few at a time.
+    /// Grants `count` leases with limited concurrency.
     pub async fn grant_leases(&self, count: usize, ttl_seconds: i64) -> Result<Vec<i64>, Error> {
         let mut leases = Vec::with_capacity(count);
         while leases.len() < count {
@@ -185,13 +185,12 @@ impl AdminClient {
         Ok(leases)
     }
 
-    /// The key's value now, or `None` if there is no such key.
+    /// Returns the current value of the key, or `None` if it does not exist.
     pub async fn get(&self, key: Bytes) -> Result<Option<Bytes>, Error> {
         let reply = self.range(RangeRequest { key, ..Default::default() }).await?;
         Ok(reply.kvs.into_iter().next().map(|kv| kv.value))
     }
 
-    /// The number of keys in the store.
     pub async fn count_keys(&self) -> Result<i64, Error> {
         let key = Bytes::from_static(b"\0");
         let range_end = key.clone();
@@ -199,14 +198,14 @@ impl AdminClient {
         self.range(all).await.map(|reply| reply.count)
     }
 
-    /// The newest revision.
+    /// Returns the latest revision.
     pub async fn revision(&self) -> Result<i64, Error> {
         let any = RangeRequest { key: Bytes::from_static(b"foo"), ..Default::default() };
         self.range(any).await.map(|reply| reply.header.map_or(0, |header| header.revision))
     }
 
-    /// Drops history older than `delta` revisions. A store that is already compacted there is no error: it
-    /// may not have been written since the compaction before this one.
+    /// Drops history older than `delta` revisions. An already compacted store is not an error: it may not
+    /// have been written since the previous compaction.
     pub async fn compact(&self, delta: i64) -> Result<(), Error> {
         let revision = (self.revision().await? - delta).max(0);
         match self.client.kv().compact(CompactionRequest { revision, physical: false }).await {
@@ -215,7 +214,7 @@ impl AdminClient {
         }
     }
 
-    /// The token of a user, for all later calls.
+    /// Requests a user's token for all later calls.
     pub async fn authenticate(&self, name: &str, password: &str) -> Result<Token, Error> {
         self.reply("Authenticate", self.client.authenticate(name, password).await)
     }
@@ -235,14 +234,14 @@ impl AdminClient {
 
 /// Connects to an endpoint.
 ///
-/// A call fails after `timeout`, if there is one. `counters` count the bytes of the connection.
+/// A call fails after `timeout`, if given. `counters` count the bytes of the connection.
 pub async fn connect(
     endpoint: &Endpoint,
     timeout: Option<Duration>,
     counters: Option<Arc<WorkerCounters>>,
 ) -> Result<Client, Error> {
     let unreachable = |reason: String| Error::Unreachable { endpoint: endpoint.clone(), reason };
-    // The connector does TLS, so tonic must not see an https address.
+    // The connector handles TLS, so tonic must not see an https address.
     let address = format!("http://{}", endpoint.authority());
     let channel = transport::Channel::from_shared(address).map_err(|error| unreachable(error.to_string()))?;
     let to = endpoint.clone();
@@ -269,10 +268,10 @@ pub async fn connect(
 
 fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Error {
     match std::error::Error::source(&status) {
-        // No reply arrived.
+        // There was no reply.
         Some(source) => {
             let source = innermost(source);
-            // A TLS 1.3 server refuses a client after the handshake by closing the connection.
+            // A TLS 1.3 server rejects a client after the handshake by closing the connection.
             let reason = match endpoint.tls() {
                 Some(_) => format!(
                     "no answer inside TLS ({source}); does it want a client certificate (--cert, --key)?"
@@ -285,7 +284,7 @@ fn failed(endpoint: &Endpoint, call: &'static str, status: tonic::Status) -> Err
     }
 }
 
-/// The text of the innermost error: the outer ones only say that something failed.
+/// Returns the text of the innermost error; outer ones carry no information.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

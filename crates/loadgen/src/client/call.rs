@@ -1,7 +1,7 @@
-//! One call in flight: a state machine of a few hundred bytes that its worker polls.
+//! A call in flight: a state machine of a few hundred bytes, polled by its worker.
 //!
 //! ```text
-//!   sent ──headers──▶ body ──data …, trailers──▶ answer
+//!   sent ──headers──▶ body ──data …, trailers──▶ reply
 //!     └──headers that end the stream──▶ failure
 //! ```
 
@@ -16,26 +16,24 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// What a reply consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     Message,
-    /// One that says whether the lease still exists.
+    /// A message that reports whether the lease still exists.
     Renewal,
     /// Any number of messages.
     Stream,
 }
 
-/// A request that a link has sent.
+/// A request sent on a link.
 pub struct SentCall {
     pub position: u64,
-    /// The link that carries it.
     pub link: u32,
-    /// The time from which its latency counts.
+    /// Time from which its latency counts.
     pub clock_from: Instant,
-    /// The time at which the link took it.
+    /// Time at which the link accepted it.
     pub sent_at: Instant,
-    /// The request, if an observer needs the keys that it wrote; else empty.
+    /// The request, if an observer needs its keys; else empty.
     pub request: Bytes,
     stage: CallStage,
     reply: PartialReply,
@@ -59,7 +57,7 @@ impl SentCall {
         Self { position, link, clock_from, sent_at, request, stage, reply: PartialReply::new() }
     }
 
-    /// Reads the reply as far as it has arrived.
+    /// Reads the available part of the reply.
     pub fn poll(
         &mut self,
         replies: ReplyKind,
@@ -87,7 +85,7 @@ impl SentCall {
     }
 }
 
-/// Ready when the trailers have arrived or reading failed.
+/// Reads until the trailers have arrived or reading failed.
 fn read_to_end(
     stream: &mut RecvStream,
     data_is_over: &mut bool,
@@ -98,7 +96,7 @@ fn read_to_end(
         match ready!(stream.poll_data(context)) {
             Some(Ok(piece)) => {
                 reply.push(&piece);
-                // Fails only on a stream that has ended, which needs no window.
+                // Fails only on a closed stream, which needs no window.
                 let _ = stream.flow_control().release_capacity(piece.len());
             }
             Some(Err(error)) => return Poll::Ready(Err(broken(&error))),
@@ -112,7 +110,7 @@ fn read_to_end(
     })
 }
 
-/// The body that follows the headers, or the failure that the headers report.
+/// Returns the body that follows the headers, or the failure in the headers.
 pub fn body_of(response: Response<RecvStream>) -> Result<RecvStream, CallFailure> {
     if response.status() != StatusCode::OK {
         return Err(CallFailure::unavailable(format!("HTTP status {}", response.status().as_u16())));
@@ -124,7 +122,7 @@ pub fn body_of(response: Response<RecvStream>) -> Result<RecvStream, CallFailure
     Ok(response.into_body())
 }
 
-/// The stream or its connection ended before the reply: the server may have executed the request.
+/// Converts a broken stream or connection to a failure: the server may have executed the request.
 pub fn broken(error: &h2::Error) -> CallFailure {
     CallFailure::unavailable(format!("connection: {error}"))
 }

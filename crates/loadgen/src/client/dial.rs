@@ -17,7 +17,7 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use crate::client::endpoint::Endpoint;
 use crate::stats::progress::WorkerCounters;
 
-/// ALPN names; a server that offers several protocols selects by them.
+/// ALPN names, by which a server with several protocols selects one.
 pub const HTTP1: &[u8] = b"http/1.1";
 pub const HTTP2: &[u8] = b"h2";
 
@@ -28,7 +28,7 @@ pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
 
-/// Connects, with a TLS handshake where the endpoint needs it.
+/// Connects, with a TLS handshake if the endpoint needs it.
 pub async fn connect(endpoint: &Endpoint, alpn: &[u8]) -> io::Result<DialedStream> {
     let stream = TcpStream::connect(endpoint.authority()).await?;
     stream.set_nodelay(true)?;
@@ -39,20 +39,19 @@ pub async fn connect(endpoint: &Endpoint, alpn: &[u8]) -> io::Result<DialedStrea
     Ok(Box::new(stream))
 }
 
-/// The same connection, with its bytes added to `counters`.
+/// Adds the bytes of the connection to `counters`.
 pub fn counted(stream: DialedStream, counters: Arc<WorkerCounters>) -> DialedStream {
     let received = counters.clone();
     let stream = InspectReader::new(stream, move |bytes: &[u8]| received.add_received(bytes.len()));
     Box::new(InspectWriter::new(stream, move |bytes: &[u8]| counters.add_sent(bytes.len())))
 }
 
-/// A metrics page is some hundred kilobytes; a longer reply is from something else.
+/// Limit of a reply. A metrics page has some hundred kilobytes.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// One connection, with one request at a time.
+/// A connection with a single request at a time.
 pub struct Http1(SendRequest<Full<Bytes>>);
 
-/// A reply read to its end.
 pub struct Http1Reply {
     pub status: StatusCode,
     pub body: Bytes,
@@ -63,13 +62,13 @@ impl Http1 {
         let mut builder = Builder::new();
         let opened = builder.title_case_headers(true).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(io::Error::other)?;
-        // It ends when the sender is dropped, and its errors are those of the request that it carries.
+        // The task exits when the sender is dropped; errors surface in the request.
         tokio::spawn(connection);
         Ok(Self(sender))
     }
 
-    /// Sends a request when the connection is ready, and reads the reply. After an error, this value is of no
-    /// more use.
+    /// Sends a request when the connection is ready, and reads the reply. The connection is unusable after
+    /// an error.
     pub async fn call(&mut self, request: Request<Full<Bytes>>) -> io::Result<Http1Reply> {
         self.0.ready().await.map_err(io::Error::other)?;
         let (head, body) = self.0.send_request(request).await.map_err(io::Error::other)?.into_parts();
@@ -77,7 +76,7 @@ impl Http1 {
         Ok(Http1Reply { status: head.status, body: body.to_bytes() })
     }
 
-    /// Waits until the connection takes another request; false if it does not, or not within `timeout`.
+    /// Waits until the connection is ready for another request; false if it is not within `timeout`.
     pub async fn is_reusable(&mut self, timeout: Duration) -> bool {
         matches!(tokio::time::timeout(timeout, self.0.ready()).await, Ok(Ok(())))
     }

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// `host:port`, and how it is reached. Equality compares `host:port` only.
+/// `host:port` with its transport. Equality compares `host:port` only.
 #[derive(Clone)]
 pub struct Endpoint {
     authority: Authority,
@@ -18,13 +18,13 @@ pub struct Endpoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
-    /// None was given: TLS if access offers it, as etcd's clients do.
+    /// Unspecified: TLS if access offers it, like in etcd's clients.
     Unsaid,
     Http,
     Https,
 }
 
-/// Why an address was refused.
+/// Error of an invalid address.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("endpoint {0:?}: unix sockets are not offered, give host:port")]
@@ -34,37 +34,35 @@ pub enum Error {
 }
 
 impl Endpoint {
-    /// The address that a socket connects to.
+    /// Returns the address to connect to.
     pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    /// The host name in a certificate.
+    /// Returns the host name for certificate verification.
     pub fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The URL for an HTTP client.
+    /// Returns the URL for an HTTP client.
     pub fn url(&self) -> String {
         format!("{}://{}", if self.tls().is_some() { "https" } else { "http" }, self.authority)
     }
 
-    /// Whether the scheme of the address is https.
+    /// Reports whether the scheme of the address is https.
     pub fn wants_tls(&self) -> bool {
         self.scheme == Scheme::Https
     }
 
-    /// The same address with this access.
     pub fn with_access(self, access: Arc<ClientAccess>) -> Self {
         Self { access: Some(access), ..self }
     }
 
-    /// The address in `text`, reached with the access of this one.
+    /// Parses another address with the same access.
     pub fn sibling(&self, text: &str) -> Result<Self, Error> {
         text.parse::<Self>().map(|endpoint| Self { access: self.access.clone(), ..endpoint })
     }
 
-    /// The access, if this endpoint is reached by TLS.
     pub(crate) fn tls(&self) -> Option<&ClientAccess> {
         let access = self.access.as_deref()?;
         let wanted = match self.scheme {
@@ -75,7 +73,6 @@ impl Endpoint {
         wanted.then_some(access)
     }
 
-    /// The token that calls carry.
     pub(crate) fn token(&self) -> Option<&Token> {
         self.access.as_ref()?.token()
     }

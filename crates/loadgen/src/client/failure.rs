@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFailure {
     pub code: Code,
@@ -37,12 +36,13 @@ impl CallFailure {
         Self { code, message: message.into() }
     }
 
-    /// The connection broke during the call: whether the server executed it is unknown.
+    /// Returns the failure of a connection that broke during the call: it is unknown whether the server
+    /// executed it.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::UNAVAILABLE, message)
     }
 
-    /// The server broke the protocol.
+    /// Returns the failure of a server that violated the protocol.
     pub fn protocol(message: impl Into<String>) -> Self {
         Self::new(Code::INTERNAL, message)
     }

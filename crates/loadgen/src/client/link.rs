@@ -1,18 +1,18 @@
-//! One HTTP/2 connection to one endpoint, which dials again after it broke.
+//! An HTTP/2 connection to an endpoint, which reconnects after a failure.
 //!
 //! ```text
 //!   dialing ──▶ open ──server's settings──▶ up ──broke──▶ resting ──a while──▶ dialing …
 //!      └──failed───┴──────────────────────────────────────▲
 //! ```
 //!
-//! * Windows are far larger than what the callers can have in flight, so flow control never stalls a small
-//!   reply, and the server's small DATA frames never draw the connection's frame budget down.
-//! * Nothing is sent before the server's MAX_CONCURRENT_STREAMS has arrived, or the first burst would be
-//!   refused. Calls beyond that limit wait at the worker, not inside h2.
-//! * Headers are the same for each call of a link, so after the first call HPACK sends most of them as one
-//!   byte each.
+//! * Windows are far larger than the replies that callers can have in flight, so flow control never stalls a
+//!   small reply, and the server's small DATA frames never exhaust the connection's frame budget.
+//! * Requests wait for the server's MAX_CONCURRENT_STREAMS, because the first burst would be rejected
+//!   otherwise. Calls beyond that limit wait at the worker, not inside h2.
+//! * Headers are the same for each call of a link, so after the first call HPACK encodes most of them in one
+//!   byte.
 //!
-//! Must not depend on callers: the worker knows which caller waits for which link.
+//! Independent of callers: the worker tracks which caller waits for which link.
 
 use crate::client::access::TOKEN;
 use crate::client::dial::{self, DialedStream};
@@ -27,24 +27,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// A caller has one reply in flight; the largest that etcd sends by default is far below this.
+/// Far above the largest default reply of etcd. A caller has one reply in flight.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
-/// Between a failed dial and the next: short enough to notice a restart, long enough not to flood a dead
-/// host.
+/// Delay after a failed dial: short enough to notice a restart, long enough not to flood a dead host.
 const REST: Duration = Duration::from_millis(200);
-/// A handshake that takes longer is a failed one.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection, and what is needed to open it again.
+/// A connection with the means to reopen it.
 pub struct Link {
     endpoint: Endpoint,
     request: Request<()>,
     state: LinkState,
-    /// Why it went down the last time.
+    /// Reason of the last failure.
     reason: String,
     counters: Arc<WorkerCounters>,
-    /// Calls that were sent and have not ended.
     in_flight: usize,
 }
 
@@ -56,7 +53,7 @@ enum LinkState {
     Resting { until: Instant },
 }
 
-/// The change that a poll of a link found.
+/// State change found by a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkChange {
     Nothing,
@@ -65,7 +62,7 @@ pub enum LinkChange {
 }
 
 impl Link {
-    /// A link that will carry calls of the method at `path` and add its bytes to `counters`.
+    /// Creates a link for calls of the method at `path`, with bytes added to `counters`.
     pub fn new(
         endpoint: Endpoint,
         path: &'static str,
@@ -80,7 +77,7 @@ impl Link {
         matches!(self.state, LinkState::Open { settled: true, .. })
     }
 
-    /// Whether the server takes one more call now. A link that is down takes none.
+    /// Reports whether the server accepts another call now. False while the link is down.
     pub fn has_room(&self) -> bool {
         match &self.state {
             LinkState::Open { sender, settled: true, .. } => {
@@ -90,7 +87,7 @@ impl Link {
         }
     }
 
-    /// A call that was sent has succeeded or failed.
+    /// Releases the slot of a completed call.
     pub fn call_ended(&mut self) {
         assert!(self.in_flight > 0, "a call ends once");
         self.in_flight -= 1;
@@ -100,12 +97,12 @@ impl Link {
         &self.endpoint
     }
 
-    /// Why the link is not up.
+    /// Returns why the link is down.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Reads, writes, opens and closes as far as possible without waiting.
+    /// Reads, writes, opens and closes as far as possible without blocking.
     pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> LinkChange {
         match &mut self.state {
             LinkState::Open { connection, sender, settled } => {
@@ -140,14 +137,14 @@ impl Link {
         }
     }
 
-    /// Starts a call. The link must be polled afterwards to put it on the wire.
+    /// Starts a call. The link must be polled afterwards to transmit it.
     pub fn send(&mut self, frame: Bytes, context: &mut Context<'_>) -> Result<ResponseFuture, h2::Error> {
         let LinkState::Open { sender, settled: true, .. } = &mut self.state else {
             panic!("the worker sends on links that are up");
         };
         if sender.poll_ready(context)?.is_pending() {
-            // The server has lowered its limit. h2 queues a call beyond it, but only for a handle that has
-            // queued none yet.
+            // The server has lowered its limit. h2 queues a call beyond it, but only for a handle without a
+            // queued call.
             *sender = sender.clone();
         }
         let (response, mut stream) = sender.send_request(self.request.clone(), false)?;
@@ -163,7 +160,7 @@ impl Link {
     }
 }
 
-/// The headers of a call.
+/// Returns the headers of a call.
 pub fn request(endpoint: &Endpoint, path: &str) -> Result<Request<()>, http::Error> {
     let mut request = Request::builder()
         .method(Method::POST)
@@ -177,7 +174,7 @@ pub fn request(endpoint: &Endpoint, path: &str) -> Result<Request<()>, http::Err
     request.body(())
 }
 
-/// Connects, with TLS where the endpoint needs it.
+/// Connects, with TLS if the endpoint needs it.
 pub async fn open(endpoint: Endpoint, counters: Arc<WorkerCounters>) -> Result<OpenedLink, String> {
     let stream = dial::connect(&endpoint, dial::HTTP2).await.map_err(|error| error.to_string())?;
     h2::client::Builder::new()

@@ -1,15 +1,15 @@
-//! How requests reach a server.
+//! Connections, calls and replies.
 
 pub mod access; // TLS and tokens
 pub mod endpoint; // addresses
 
 pub mod dial; // plain TCP or TLS
-pub mod link; // one HTTP/2 connection, re-dialled
+pub mod link; // an HTTP/2 connection, reconnecting
 
-pub mod call; // one call in flight
-pub mod failure; // why a call failed
-pub mod reply; // the parts of a reply that are read
+pub mod call; // a call in flight
+pub mod failure; // errors of failed calls
+pub mod reply; // parsed parts of a reply
 
-pub mod watch; // one watch stream
+pub mod watch; // a watch stream
 
 pub mod admin; // status, hash, compaction and single keys, through tonic

@@ -1,7 +1,7 @@
-//! The parts of a reply that a load generator needs: whether it is one well-formed gRPC message (or a stream
+//! The parts of a reply that a load generator needs: whether it is a well-formed gRPC message (or a stream
 //! of them), its length, and the revision in its header.
 //!
-//! Only the first bytes of a body are kept, so memory does not grow with the reply.
+//! Only the first bytes of a body are buffered, so memory does not grow with the reply.
 
 use crate::client::failure::{CallFailure, Code};
 use api::etcdserverpb::LeaseKeepAliveResponse;
@@ -9,11 +9,11 @@ use api::grpc::{PREFIX_BYTES, Prefix};
 use http::HeaderMap;
 use prost::Message;
 
-/// Enough for the prefix, the tag and length of the header, its four numbers at their longest, and the two of
-/// a renewed lease.
+/// Maximum length of the prefix, tag and length of the header, its four numbers, and the two numbers of a
+/// renewed lease.
 const HEAD_BYTES: usize = PREFIX_BYTES + 2 + 4 * 11 + 2 * 11;
 
-/// The part of a reply that has arrived.
+/// The received part of a reply.
 #[derive(Debug)]
 pub struct PartialReply {
     head: [u8; HEAD_BYTES],
@@ -21,10 +21,9 @@ pub struct PartialReply {
     body_bytes: u64,
 }
 
-/// A complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteReply {
-    /// Revision of the response header; 0 where the reply carries none.
+    /// Revision of the response header; 0 if the reply has none.
     pub revision: i64,
     /// Length of the body with its prefix.
     pub body_bytes: u64,
@@ -44,7 +43,7 @@ impl PartialReply {
         self.body_bytes += piece.len() as u64;
     }
 
-    /// Checks a unary reply whose trailers have status OK.
+    /// Checks a unary reply with status OK in its trailers.
     pub fn finish(&self) -> Result<CompleteReply, CallFailure> {
         let head = &self.head[..usize::from(self.head_len)];
         let Some(prefix) = Prefix::of(head) else {
@@ -66,7 +65,7 @@ impl PartialReply {
         Ok(CompleteReply { revision, body_bytes: self.body_bytes })
     }
 
-    /// The same of a `LeaseKeepAliveResponse`, whose status is OK also if the lease is gone.
+    /// Checks a `LeaseKeepAliveResponse`, which has status OK even if the lease does not exist.
     pub fn finish_renewal(&self) -> Result<CompleteReply, CallFailure> {
         let reply = self.finish()?;
         let message = &self.head[PREFIX_BYTES..usize::from(self.head_len)];
@@ -78,13 +77,13 @@ impl PartialReply {
         Ok(reply)
     }
 
-    /// The result of a streamed reply whose trailers have status OK: any number of messages.
+    /// Completes a streamed reply with status OK in its trailers: any number of messages.
     pub fn finish_stream(&self) -> CompleteReply {
         CompleteReply { revision: 0, body_bytes: self.body_bytes }
     }
 }
 
-/// The status in the trailers, or in the headers of a reply without a body.
+/// Returns the status in the trailers, or in the headers of a reply without a body.
 pub fn verdict(trailers: &HeaderMap) -> Result<(), CallFailure> {
     let Some(status) = trailers.get("grpc-status") else {
         return Err(CallFailure::protocol("reply ended without grpc-status"));
@@ -112,7 +111,7 @@ fn percent_decoded(raw: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Field 3 of the message in field 1, where every KV response carries its header.
+/// Returns field 3 of the message in field 1, the header of every KV response.
 fn header_revision(message: &[u8]) -> Option<i64> {
     const HEADER: u8 = 0x0a; // field 1, length-delimited
     const REVISION: u64 = 3 << 3; // field 3, varint

@@ -1,6 +1,6 @@
-//! One watch stream: requests are queued, responses are read one after the other.
+//! A watch stream: requests are queued, responses are read sequentially.
 //!
-//! The connection that carries it is driven elsewhere.
+//! Its connection is driven elsewhere.
 
 use crate::client::call::{body_of, broken};
 use crate::client::endpoint::Endpoint;
@@ -18,11 +18,10 @@ use prost::Message;
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// See the module's head.
 pub struct ClientWatchStream {
     requests: SendStream<Bytes>,
     responses: Responses,
-    /// The part of the next message that has arrived.
+    /// Received part of the next message.
     buffer: BytesMut,
 }
 
@@ -32,7 +31,7 @@ enum Responses {
 }
 
 impl ClientWatchStream {
-    /// Opens a stream once the server has room for it.
+    /// Opens a stream once the server permits it.
     pub async fn open(endpoint: &Endpoint, connection: &SendRequest<Bytes>) -> Result<Self, CallFailure> {
         let request =
             link::request(endpoint, PATH).map_err(|error| CallFailure::unavailable(error.to_string()))?;
@@ -48,7 +47,7 @@ impl ClientWatchStream {
         self.requests.send_data(frame, false).map_err(|error| broken(&error))
     }
 
-    /// The next response. A stream that the server ended is a failure.
+    /// Returns the next response. Fails if the server closed the stream.
     pub async fn next(&mut self) -> Result<WatchResponse, CallFailure> {
         loop {
             if let Some(message) = self.take_message()? {
@@ -59,7 +58,7 @@ impl ClientWatchStream {
         }
     }
 
-    /// The first message of the buffer, if it is complete.
+    /// Returns the first message in the buffer if it is complete.
     fn take_message(&mut self) -> Result<Option<Bytes>, CallFailure> {
         if Prefix::of(&self.buffer).is_some_and(|prefix| prefix.is_compressed) {
             return Err(CallFailure::protocol("watch response is compressed, which was not asked for"));
@@ -80,7 +79,7 @@ impl ClientWatchStream {
         match body.data().await {
             Some(Ok(piece)) => {
                 self.buffer.extend_from_slice(&piece);
-                // Fails only on a stream that has ended, which needs no window.
+                // Fails only on a closed stream, which needs no window.
                 let _ = body.flow_control().release_capacity(piece.len());
                 Ok(())
             }

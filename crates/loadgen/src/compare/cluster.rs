@@ -1,5 +1,4 @@
-//! A cluster of one program on this machine: started on free loopback ports in a new directory, killed when
-//! the value is dropped.
+//! A local cluster of one program, started on free loopback ports in a new directory, and killed on drop.
 
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
@@ -13,37 +12,36 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// Elections and first syncs included.
+/// Timeout of a start, including elections and first syncs.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// Lines of the log that the error of a failed member shows.
+/// Number of log lines in the error of a failed member.
 const LOG_TAIL_LINES: usize = 5;
 
-/// A server program that takes etcd's flags.
+/// A server program with etcd's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// As the report calls it.
     pub name: String,
     pub path: PathBuf,
 }
 
-/// Where clusters keep their files.
+/// Directories and launcher of clusters.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterPlaces<'a> {
     pub data: &'a Path,
-    /// Logs, if elsewhere.
+    /// Parent directory of the logs, if different.
     pub wal: Option<&'a Path>,
-    /// What members are started through, so that they end with this process: see [`with_parent`].
+    /// Launcher of the members, which stops them together with this process: see [`with_parent`].
     pub loadgen: Option<&'a Path>,
 }
 
-/// Running members of one program. Dropping it kills them and removes their files.
+/// A running cluster. Dropping it kills the members and removes their files.
 pub struct StartedCluster {
     members: Vec<ServerProcess>,
     dirs: Vec<PathBuf>,
-    /// As the first member states it.
+    /// Version reported by the first member.
     pub version: String,
-    /// How the first member was started.
+    /// Command line of the first member.
     pub command: String,
 }
 
@@ -54,7 +52,6 @@ struct ServerProcess {
     log: PathBuf,
 }
 
-/// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("prepare {path}")]
@@ -164,14 +161,14 @@ impl ServerProcess {
 impl Drop for StartedCluster {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // Fails only for a child that has ended and been reaped.
+            // Fails only for a child that has exited and been reaped.
             let _ = member.child.kill();
         }
         for member in &mut self.members {
             let _ = member.child.wait();
         }
         for dir in &self.dirs {
-            // Created by this value; if it cannot be removed, it stays.
+            // A directory that cannot be removed stays.
             let _ = std::fs::remove_dir_all(dir);
         }
     }
@@ -217,7 +214,7 @@ fn written_out(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// The output of `--version` in one line.
+/// Returns the output of `--version` in one line.
 pub fn version_text(path: &Path) -> Option<String> {
     let output = Command::new(path).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
     let text = String::from_utf8(output.ok()?.stdout).ok()?;
@@ -225,14 +222,14 @@ pub fn version_text(path: &Path) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// What tells a file from one that was built anew.
+/// Describes a file by size and time, to detect a rebuilt one.
 pub fn file_text(path: &Path) -> Option<String> {
     let file = path.metadata().ok()?;
     let modified = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{} bytes, written at {}", file.len(), modified.as_secs()))
 }
 
-/// Creates a directory with a new name, closed to other users.
+/// Creates a directory with a new name, inaccessible to other users.
 fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let path = parent.join(format!("loadgen-{:016x}-{name}", rand::random::<u64>()));
@@ -240,7 +237,7 @@ fn fresh_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
     made.and_then(|()| path.canonicalize()).map_err(|source| Error::Prepare { path, source })
 }
 
-/// Ports that are free now: bound at the same time, so that all differ, then released for the members.
+/// Returns free ports. They are bound at the same time, so that all differ, then released for the members.
 fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     let listeners: io::Result<Vec<_>> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     listeners?.iter().map(|listener| listener.local_addr().map(|address| address.port())).collect()

@@ -1,47 +1,45 @@
-//! The highest rate that meets a limit: doubled until one does not, then halved in between.
+//! Search for the highest rate that meets a limit: rates are doubled until one misses it, then bisected.
 //!
 //! ```text
 //!   1000 ✓ 2000 ✓ 4000 ✓ 8000 ✗✗ 6000 ✓✓ 7000 ✓✗✗✗ 6500 … until the gap is a twentieth; then both ends again
 //! ```
 //!
-//! * One trial decides only if it meets the limit twice over. Otherwise trials are repeated until one outcome
-//!   leads by two, or of five the majority decides.
+//! * A single trial decides only if it meets the limit by a factor of two. Otherwise trials are repeated
+//!   until one outcome leads by two, or by majority after five.
 //! * A trial that missed the limit while the load generator or another program was the bottleneck does not
-//!   count. After three of them at a rate, the search goes on below it. If it ends there, it is undecided:
-//!   only a miss of the servers settles it.
-//! * Both ends are tried once more after the search: noise that lasts a while would otherwise decide it.
+//!   count. After three of them at a rate, the search continues below it. If it stops there, it is
+//!   undecided: only a miss of the servers settles it.
+//! * Both bounds are tried once more after the search, because temporary noise could have decided them.
 //!
-//! Must not depend on how a rate is tried.
+//! Independent of the execution of trials.
 
 use bench_report::model::SearchVerdict;
 use std::str::FromStr;
 
-/// The relative gap between the highest met and the lowest failed rate at which the search ends.
+/// Relative gap between the highest met and the lowest missed rate at which the search stops.
 const PRECISION: f64 = 0.05;
-/// Trials at most: doublings to a million and halvings to the precision, most of them tried three times. The
-/// verdict says that the search was not settled if it ends here.
+/// Maximum number of trials: enough for doublings to a million and bisection to the precision, with most
+/// rates tried three times. The verdict is not settled if the search reaches it.
 const TRIALS_MAX: usize = 60;
 /// A single trial decides if its latency is at most this share of the limit.
 const CLEAR: f64 = 0.5;
-/// Trials of one rate that count, at most.
+/// Maximum number of valid trials per rate.
 const CLEAN_MAX: usize = 5;
-/// Trials of one rate that do not count, at most.
+/// Maximum number of invalid trials per rate.
 const FLAGGED_MAX: usize = 3;
-/// Trials of either end before the search is over.
+/// Trials of each bound before the search is over.
 const CONFIRMED_BY: usize = 3;
 
-/// A limit of latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slo {
-    /// 0 to 100.
+    /// Percentile, 0 to 100.
     pub percent: f64,
     pub ms: f64,
 }
 
-/// The outcome of one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialOutcome {
-    /// By half of the limit or less.
+    /// Met by a factor of two.
     MetClearly,
     Met,
     Missed,
@@ -49,14 +47,13 @@ pub enum TrialOutcome {
     Flagged,
 }
 
-/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Search {
     trials: Vec<(f64, TrialOutcome)>,
     next: f64,
 }
 
-/// What the trials of one rate say together.
+/// Combined outcome of the trials at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RateVerdict {
     Met,
@@ -71,7 +68,6 @@ impl Slo {
         latency_ms <= self.ms
     }
 
-    /// The outcome of a trial that met the limit.
     pub fn outcome(&self, latency_ms: f64) -> TrialOutcome {
         if latency_ms <= self.ms * CLEAR { TrialOutcome::MetClearly } else { TrialOutcome::Met }
     }
@@ -111,13 +107,13 @@ impl Search {
         Self { trials: Vec::new(), next: rate }
     }
 
-    /// The rate to try next; `None` when the answer is known.
+    /// Returns the next rate to try; `None` when the search is over.
     pub fn next(&self) -> Option<f64> {
-        // Below one request per second there is nothing to find.
+        // The search does not go below one request per second.
         (self.trials.len() < TRIALS_MAX && self.next >= 1.0 && !self.is_over()).then_some(self.next)
     }
 
-    /// Adds the outcome of the rate that was tried. Returns which trial of this rate it was.
+    /// Adds the outcome of the current rate. Returns the number of its trials.
     pub fn judge(&mut self, outcome: TrialOutcome) -> usize {
         self.trials.push((self.next, outcome));
         let tried = self.of(self.next).count();
@@ -146,19 +142,19 @@ impl Search {
         ends.is_some_and(|(met, end)| is_close(met, end) && self.is_confirmed(met) && self.is_confirmed(end))
     }
 
-    /// The highest rate that met the limit, below every rate that missed it.
+    /// Returns the highest rate that met the limit, below every rate that missed it.
     fn met(&self) -> Option<f64> {
         let limit = self.missed().unwrap_or(f64::INFINITY);
         self.highest(|rate| rate < limit && self.verdict(rate) == RateVerdict::Met)
     }
 
-    /// The lowest rate that missed the limit.
+    /// Returns the lowest rate that missed the limit.
     fn missed(&self) -> Option<f64> {
         self.lowest(|rate| self.verdict(rate) == RateVerdict::Missed)
     }
 
-    /// The lowest rate above the highest that met the limit which missed it, or at which the servers were not
-    /// the bottleneck.
+    /// Returns the lowest rate above the highest met one that missed the limit, or at which the servers were
+    /// not the bottleneck.
     fn end(&self) -> Option<f64> {
         let met = self.met().unwrap_or(0.0);
         let ends = |rate| matches!(self.verdict(rate), RateVerdict::Missed | RateVerdict::Flagged);
@@ -169,7 +165,7 @@ impl Search {
         self.trials.iter().filter(move |(tried, _)| *tried == rate).map(|(_, outcome)| *outcome)
     }
 
-    /// Trials of a rate that met the limit, missed it, and do not count.
+    /// Counts the trials of a rate that met the limit, missed it, and are invalid.
     fn counts(&self, rate: f64) -> (usize, usize, usize) {
         self.of(rate).fold((0, 0, 0), |(met, missed, flagged), outcome| match outcome {
             TrialOutcome::MetClearly | TrialOutcome::Met => (met + 1, missed, flagged),
@@ -198,7 +194,7 @@ impl Search {
         met + missed >= CONFIRMED_BY || flagged >= FLAGGED_MAX
     }
 
-    /// The highest rate that met the limit, and how certain that is.
+    /// Returns the highest rate that met the limit, with its certainty.
     pub fn verdict_of(&self, slo: Slo) -> SearchVerdict {
         let missed_once = |rate| self.counts(rate).1 > 0;
         let met_once = |rate| self.counts(rate).0 > 0;
@@ -237,7 +233,7 @@ mod tests {
 
     const SLO: Slo = Slo { percent: 99.0, ms: 10.0 };
 
-    /// Searches with this outcome of each trial of a rate, the first of which is number 0.
+    /// Runs a search with the given outcome for each trial of a rate, numbered from 0.
     fn search(from: f64, outcome: impl Fn(f64, usize) -> TrialOutcome) -> SearchVerdict {
         let mut search = Search::from(from);
         while let Some(rate) = search.next() {
@@ -271,7 +267,7 @@ mod tests {
 
     #[test]
     fn noise_that_misses_the_limit_twice_does_not_decide_the_search() {
-        // The first two trials of 4000 miss, as on a machine that is busy for a while.
+        // The first two trials of 4000 miss, like on a temporarily busy machine.
         let noisy = |rate: f64, number: usize| match rate {
             4000.0 if number < 2 => TrialOutcome::Missed,
             _ => by_capacity(6_543.0)(rate, number),
@@ -279,7 +275,7 @@ mod tests {
         let found = search(1000.0, noisy);
         let best = found.requests_per_second.unwrap();
         assert!((6_100.0..=6_543.0).contains(&best), "{found:?}");
-        // The range shows the doubt.
+        // The range reflects the uncertainty.
         assert!(found.at_least.unwrap() < 4000.0 && found.at_most.unwrap() > 6_543.0, "{found:?}");
     }
 
@@ -297,7 +293,7 @@ mod tests {
         let found = search(1000.0, always);
         assert!((2_800.0..=3_000.0).contains(&found.requests_per_second.unwrap()), "{found:?}");
         assert!(found.generator_limit.unwrap() > 3_000.0 && found.at_most.is_none(), "{found:?}");
-        // Nothing says that the servers cannot do more.
+        // It is unknown whether the servers can do more.
         assert!(!found.settled, "{found:?}");
         let none = search(1000.0, |_, _| TrialOutcome::Flagged);
         assert!(
@@ -309,14 +305,15 @@ mod tests {
 
     #[test]
     fn a_verdict_does_not_contradict_itself() {
-        // A rate below the answer was disturbed, and one above it met the limit once between disturbances.
+        // Trials were disturbed at a rate below the result; a higher rate met the limit once between
+        // disturbances.
         let disturbed = |rate: f64, number: usize| match (rate as u64, number) {
             (1000, _) => TrialOutcome::MetClearly,
             (2000, 0) => TrialOutcome::Met,
             (2000, _) => TrialOutcome::Flagged,
             _ => by_capacity(1_700.0)(rate, number),
         };
-        // The search goes on where one rate was disturbed and a higher one met the limit.
+        // The search continues if a rate was disturbed and a higher one met the limit.
         let passed_over = |rate: f64, number: usize| match rate as u64 {
             1500 => TrialOutcome::Flagged,
             _ => by_capacity(6_543.0)(rate, number),

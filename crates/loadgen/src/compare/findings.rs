@@ -1,6 +1,6 @@
-//! Conditions that limit the figures of a round: the bottleneck, other programs, what the budget cut.
+//! Conditions that limit the metrics of a round: bottlenecks, other programs, reductions by the budget.
 //!
-//! Each kind of finding is reported once per row and side, with the number of rounds that had it.
+//! Each kind of finding is reported once per row and side, with the number of affected rounds.
 
 use super::measure::Cost;
 use crate::run::recorder::{Lateness, Tally, UnansweredCalls};
@@ -8,22 +8,22 @@ use crate::run::results::{HiddenStall, Measurement};
 use bench_report::model::Notice;
 use std::collections::BTreeMap;
 
-/// Of a thread of the generator: above this, faster servers would not show.
+/// Maximum CPU share of a generator thread; above it, faster servers would not show.
 const GENERATOR_CPU_MAX: f64 = 0.9;
-/// Of the intended rate.
+/// Minimum share of the intended rate.
 const RATE_MIN: f64 = 0.95;
-/// In a shorter run, connections that are new and caches that are empty decide.
+/// In a shorter run, new connections and empty caches dominate.
 const RUN_SECONDS_MIN: f64 = 1.0;
-/// Of a row that is compared.
+/// Minimum duration of a compared row.
 pub const COMPARED_SECONDS_MIN: f64 = 3.0;
-/// With fewer requests for each client, the first burst of all clients is most of the run.
+/// With fewer requests per client, the first burst of all clients is most of the run.
 const REQUESTS_EACH_MIN: f64 = 5.0;
-/// Of the machine's processors, used by programs that are no part of the comparison.
+/// Maximum CPU share of programs outside the comparison.
 const FOREIGN_CPU_MAX: f64 = 0.15;
-/// Of all turns.
+/// Maximum share of late requests.
 const LATE_MAX: f64 = 0.01;
 
-/// One kind of finding; the order is that of a report.
+/// Kinds of findings, in report order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
     Failed,
@@ -43,11 +43,11 @@ pub enum FindingKind {
     Capped,
 }
 
-/// Findings of one row, by side.
+/// Findings of a row, by side.
 #[derive(Debug, Default)]
 pub struct Findings(BTreeMap<(usize, FindingKind), (Notice, usize)>);
 
-/// The findings of one run, and those of its servers and machine.
+/// Returns the findings of a run, its servers and its machine.
 pub fn of(cost: &Cost) -> Vec<(FindingKind, Notice)> {
     let mut found = of_load(&cost.measurement);
     if let Some((measured, members)) = cost.unmeasured {
@@ -77,7 +77,7 @@ pub fn of(cost: &Cost) -> Vec<(FindingKind, Notice)> {
     found
 }
 
-/// The findings of a load: what a reader of its figures needs to know.
+/// Returns the findings of a load, which affect how its metrics are read.
 pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
     let tally = &measurement.tally;
     let (succeeded, failed) = (tally.succeeded_len(), measurement.failed_len());
@@ -122,7 +122,7 @@ fn too_short(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let seconds = measurement.wall.as_secs_f64();
     let each = measurement.tally.counted_len() as f64 / measurement.clients.max(1) as f64;
     let short = seconds < RUN_SECONDS_MIN || each < REQUESTS_EACH_MIN;
-    // Events of watchers have no callers.
+    // Watcher events have no callers.
     let short = short && !measurement.events && measurement.clients > 0;
     short.then(|| {
         let text = format!(
@@ -134,7 +134,7 @@ fn too_short(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     })
 }
 
-/// Whether the generator was the bottleneck: one thread at its limit is enough.
+/// Reports whether the generator was the bottleneck: a single saturated thread suffices.
 fn saturated(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     (measurement.busiest_thread > GENERATOR_CPU_MAX).then(|| {
         let text = format!(
@@ -147,7 +147,7 @@ fn saturated(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     })
 }
 
-/// Whether the generator was stopped, or had no processor, while calls were in flight.
+/// Reports whether the generator was stopped, or had no processor, while calls were in flight.
 fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let gaps = measurement.tallies().map(|tally| tally.lateness.stood_still_most_ns);
     let most = gaps.chain([measurement.tally.lateness.stood_still_most_ns]).max().unwrap_or(0);
@@ -160,7 +160,7 @@ fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     })
 }
 
-/// Whether replies were missing for a time of which a closed loop's percentiles say nothing.
+/// Reports a time without replies that the percentiles of a closed loop hide.
 fn stalled(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let HiddenStall { longest, requests, counted, time_share } = measurement.hidden_stall()?;
     let text = format!(
@@ -176,7 +176,7 @@ fn rate_missed(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let intended = measurement.intended_per_second?;
     let seconds = measurement.wall.as_secs_f64();
     let sent = measurement.tally.taken_len() as f64 / seconds;
-    // A run of few requests ends with the last reply, some time after the last turn.
+    // A run of few requests is over with the last reply, some time after the last request was due.
     let missed = sent < intended * RATE_MIN && seconds > RUN_SECONDS_MIN && !measurement.events;
     missed.then(|| {
         let text =
@@ -194,7 +194,7 @@ fn waits_of_failures(tally: &Tally) -> String {
     format!(" (they failed after {mean:.1} ms on average and {most:.1} ms at most)")
 }
 
-/// Whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
+/// Reports whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
 fn pace(lateness: &Lateness, clients: usize) -> Vec<(FindingKind, Notice)> {
     let mut found = Vec::new();
     let Lateness { kept, late, late_most_ns, behind, behind_most_ns, .. } = *lateness;
@@ -219,14 +219,12 @@ fn pace(lateness: &Lateness, clients: usize) -> Vec<(FindingKind, Notice)> {
 }
 
 impl Findings {
-    /// Adds what a round of a side found.
     pub fn add(&mut self, side: usize, found: &[(FindingKind, Notice)]) {
         for (kind, notice) in found {
             self.0.entry((side, *kind)).or_insert_with(|| (notice.clone(), 0)).1 += 1;
         }
     }
 
-    /// One notice per side and kind.
     pub fn notices(self, sides: &[String], rounds: usize) -> Vec<Notice> {
         let notice = |((side, _), (notice, count)): ((usize, FindingKind), (Notice, usize))| {
             let where_found =
@@ -294,7 +292,7 @@ mod tests {
         for (measurement, kinds) in [
             (whole(), &[][..]),
             (still, &[FindingKind::StoodStill]),
-            // One thread of two at its limit: half of the processor time of both.
+            // One thread of two is saturated: half of the processor time of both.
             (Measurement { busiest_thread: 0.97, ..whole() }, &[FindingKind::GeneratorCpu]),
             (Measurement { intended_per_second: Some(1_000.0), ..whole() }, &[]),
             (Measurement { intended_per_second: Some(1_100.0), ..whole() }, &[FindingKind::RateMissed]),

@@ -10,25 +10,24 @@ use bench_report::suite::SuiteRow;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Fixed: a row that is read back must know the values that it wrote.
+/// Fixed, because reading back a row requires its values.
 const SEED: u64 = 1;
 
-/// The key that watchers watch.
 const WATCHED_KEY: u8 = b'w';
-/// The keys in the answer of a range, as in etcd's tool.
+/// Limit of a range, like in etcd's tool.
 const RANGE_LIMIT: i64 = 1000;
 
-/// What a row needs before its first run.
+/// Prerequisites of a row, created before its first run.
 #[derive(Clone, Debug, Default)]
 pub struct PreparedRow {
-    /// First bytes of all keys; empty where the cluster is the row's alone.
+    /// Prefix of all keys; empty in a dedicated cluster.
     pub prefix: Bytes,
     pub leases: Arc<[i64]>,
-    /// The revision of the first event of the history, and how many there are.
+    /// First revision and number of the historical events.
     pub history: (i64, u64),
 }
 
-/// The watchers of a row, of which a run awaits at most `total` events from history.
+/// Returns the watchers of a row, of which a run awaits at most `total` historical events.
 pub fn watching(spec: &RowSpec, prepared: &PreparedRow, total: u64) -> Option<OpenWatchers> {
     let awaits = match spec.operation {
         RowOperation::Watch => Awaits::Puts,
@@ -57,7 +56,7 @@ pub fn watching(spec: &RowSpec, prepared: &PreparedRow, total: u64) -> Option<Op
     })
 }
 
-/// The events of the watched key.
+/// Returns the workload that writes events of the watched key.
 pub fn events(spec: &RowSpec, prepared: &PreparedRow) -> Workload {
     Workload::PutKeys { keys: watched_keys(spec, prepared), value_bytes: spec.value_bytes }
 }
@@ -105,7 +104,7 @@ fn writes(spec: &RowSpec, prepared: &PreparedRow) -> Writes {
     Writes { key_bytes, value_bytes, prefix, key_space, order: KeyOrder::Sequential, values, seed: SEED }
 }
 
-/// Whether the keys of a row have room for a prefix; if not, the reason.
+/// Checks that the keys of a row are long enough for a prefix.
 pub fn check_prefix(row: &SuiteRow, prefix: &Bytes) -> Result<(), String> {
     let RowSpec { operation, key_bytes, keys, .. } = row.spec;
     let (room, wanted) = match operation {
@@ -124,7 +123,7 @@ pub fn check_prefix(row: &SuiteRow, prefix: &Bytes) -> Result<(), String> {
     Err(format!("--prefix={prefix}: the {room} bytes of a key of {} need {wanted} for its name", row.id))
 }
 
-/// All keys below a prefix; every key without one.
+/// Returns the range below a prefix; every key without one.
 fn prefix_range(prefix: &Bytes) -> (Bytes, Bytes) {
     if prefix.is_empty() {
         return (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
@@ -132,13 +131,12 @@ fn prefix_range(prefix: &Bytes) -> (Bytes, Bytes) {
     (prefix.clone(), prefix_end(prefix))
 }
 
-/// The key that rows of reads read.
 pub fn read_key(spec: &RowSpec, PreparedRow { prefix, .. }: &PreparedRow) -> Bytes {
     let rest = spec.key_bytes.saturating_sub(prefix.len());
     [&prefix[..], format!("{READ_KEY:0<rest$}").as_bytes()].concat().into()
 }
 
-/// The value of [`read_key`].
+/// Returns the value of [`read_key`].
 pub fn read_value(spec: &RowSpec) -> Bytes {
     vec![b'x'; spec.value_bytes].into()
 }
@@ -155,7 +153,7 @@ mod tests {
             for row in suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(scale, None)) {
                 let prepared = PreparedRow { leases: [1].into(), ..PreparedRow::default() };
                 if row.spec.operation == RowOperation::Stm {
-                    continue; // its requests depend on answers
+                    continue; // its requests depend on responses
                 }
                 assert!(workload(&row.spec, &prepared).source(0).request(0).len() > 5, "{}", row.id);
             }

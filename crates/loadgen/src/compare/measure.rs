@@ -1,7 +1,7 @@
-//! One run and its cost: the load, with the servers' counters read before and after it.
+//! A run and its cost: the load, with the servers' counters read before and after it.
 //!
-//! Order: counters of /metrics, counters of the kernel, the run, the kernel's again, /metrics again: a page
-//! of metrics costs a server a millisecond or two, which must not count for the run.
+//! Order: counters of /metrics, counters of the kernel, the run, counters of the kernel, /metrics. A metrics
+//! page costs a server a millisecond or two, which must not count for the run.
 
 use super::plan::{LOOK, Monitor};
 use super::samples::{Samples, round};
@@ -18,26 +18,25 @@ use bench_report::model::{CurvePoint, Round, Series};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 
-/// The memory of fewer watchers is lost among other growth.
+/// Below this number, the memory of watchers is lost in other growth.
 const WATCHERS_MIN: usize = 1000;
 
-/// Of fewer, one request decides.
+/// Below this number, a single request decides the percentile.
 const P9999_REQUESTS_MIN: u64 = 10_000;
 
-/// A run and its cost.
 #[derive(Debug)]
 pub struct Cost {
     pub measurement: Measurement,
-    /// The rates of the members added up, for a row that measures them one after the other.
+    /// Sum of the members' rates, for a row that measures them one after the other.
     pub summed_per_second: Option<f64>,
-    /// `None` where the servers have no such counters.
+    /// `None` if the servers have no such counters.
     pub spent: Option<ServerFigures>,
     pub server_metrics: Option<ServerMetrics>,
-    /// Round trips since the side was ready: probes are too rare for one run.
+    /// Round trips since the side was ready: probes are too rare for a single run.
     pub metrics_since_ready: Option<ServerMetrics>,
-    /// Why figures of the servers were lost during the run, if they were.
+    /// Reason if server metrics were lost during the run.
     pub lost: Option<String>,
-    /// Members whose figures are missing, where some are: (measured, all).
+    /// Numbers of measured and of all members, if they differ.
     pub unmeasured: Option<(usize, usize)>,
     pub leader: Option<usize>,
     pub leader_changed: bool,
@@ -48,7 +47,6 @@ pub struct Cost {
     samples: Samples,
 }
 
-/// Executes one run against the side.
 pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
@@ -96,13 +94,13 @@ pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) ->
     })
 }
 
-/// The figures of the round trips between members, if they have measured any.
+/// Sets the metrics of the round trips between members, if available.
 pub fn add_round_trips(metrics: &mut Metrics, of: &ServerMetrics) {
     metrics.peer_round_trip_mean_ms = of.round_trips.mean().map(|seconds| seconds * 1e3);
     metrics.peer_round_trip_p99_ms = of.round_trips.at_most(99.0).map(|seconds| seconds * 1e3);
 }
 
-/// What the members of a side have counted since an earlier reading, added up; `None` if one has no metrics.
+/// Returns the sum over all members since an earlier reading; `None` if one has no metrics.
 pub async fn counted_since(side: &Side, earlier: &[ServerMetrics]) -> Option<ServerMetrics> {
     let now = side.server_metrics().await?;
     Some(sum(now.iter().zip(earlier).map(|(later, earlier)| later.since(earlier))))
@@ -145,7 +143,7 @@ async fn load(
 }
 
 impl Cost {
-    /// A run that was observed elsewhere.
+    /// Returns the cost of a run that was observed elsewhere.
     pub fn of_run(measurement: Measurement, spent: Option<ServerFigures>) -> Self {
         let measured = spent.as_ref().map_or(0, |spent| spent.processes.len());
         let members = spent.as_ref().and_then(|spent| spent.members);
@@ -165,7 +163,7 @@ impl Cost {
         }
     }
 
-    /// Positions below this were sent.
+    /// Returns the end of the sent positions.
     pub fn sent(&self) -> u64 {
         self.measurement.tally.taken_len()
     }
@@ -195,7 +193,7 @@ impl Cost {
         self.foreign_cpu = self.foreign_cpu.zip(other.foreign_cpu).map(|(a, b)| a.max(b));
     }
 
-    /// The run in the report's form, without notices.
+    /// Converts the run to the report's format, without notices.
     pub fn round(&self, rest_resident_bytes: Option<u64>) -> Round {
         let Measurement { tally, wall, planned, partial, .. } = &self.measurement;
         let summary = Summary::of(&self.measurement);
@@ -285,7 +283,7 @@ impl Cost {
         }
     }
 
-    /// Whether at least one request in a hundred was sent later than intended.
+    /// Reports whether at least one request in a hundred was sent later than intended.
     pub fn service_differs(&self) -> bool {
         let tally = &self.measurement.tally;
         tally.delayed * 100 >= tally.succeeded_len().max(1)
@@ -308,7 +306,8 @@ impl Cost {
     }
 }
 
-/// The points of a histogram that a plot of percentiles needs: evenly to the middle, then ever closer to 100.
+/// Returns the points of a percentile plot: evenly spaced up to the median, then increasingly dense towards
+/// 100.
 pub fn curve(histogram: &Histogram<u64>) -> Vec<CurvePoint> {
     const STEPS_PER_HALVING: i32 = 5;
     if histogram.is_empty() {

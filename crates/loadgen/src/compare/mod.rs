@@ -1,33 +1,34 @@
-//! Suites measured: each row on one or two systems, in turn.
+//! Measures suites: each row on one or two systems, alternating.
 //!
 //! ```text
 //!   per row:  start A, start B ─▶ warm up both ─▶ A B, A B, … rounds ─▶ read back ─▶ medians ─▶ kill both
 //! ```
 //!
-//! * The speed of a machine drifts. Only figures taken in turn can be divided by each other, so rounds
-//!   alternate and figures are medians.
-//! * Every process of a comparison is a child of this one and ends with it. No other process is touched.
+//! * The speed of a machine drifts. Only alternating measurements are comparable, so rounds alternate and
+//!   metrics are medians.
+//! * Every process of a comparison is a child of this one and is stopped with it. No other process is
+//!   touched.
 //! * Errors and lost writes of either side are part of the result.
-//! * A row that fails is reported, and the next one is measured: a comparison of hours runs unattended.
-//! * A row that is over too soon is begun again with more requests, the same number for both sides.
-//! * A row has a budget of seconds. The row says what the budget cut: requests of a run, rounds, warm-up
-//!   runs.
+//! * A failed row is reported, and the next one is measured: a comparison of hours runs unattended.
+//! * A row that is too short is restarted with more requests, the same number for both sides.
+//! * A row has a budget of seconds. The row lists the reductions by the budget: requests of a run, rounds,
+//!   warm-up runs.
 
-mod plan; // what is measured, and the receiver of its progress
+mod plan; // the plan, and the receiver of its progress
 
-mod cluster; // processes of one program
-mod side; // one system on one row
+mod cluster; // processes of a program
+mod side; // a system on a row
 
 mod load; // the workload of a row
-mod measure; // one run and its cost
+mod measure; // a run and its cost
 mod samples; // processor time and memory over time
 
-mod findings; // notices that a run's figures need
-mod read_back; // whether the store holds what it acknowledged
-mod row; // all rounds of one row
+mod findings; // notices about a run's metrics
+mod read_back; // checks the acknowledged writes
+mod row; // all rounds of a row
 
 mod find_rate; // search for the highest rate within a limit
-pub mod steps; // one load at several rates
+pub mod steps; // a load at several rates
 
 pub use cluster::Program;
 pub use find_rate::Slo;
@@ -42,10 +43,10 @@ use bench_report::model::{
 use bench_report::suite::SuiteRow;
 use std::time::Instant;
 
-/// As git shows them.
+/// Length of git's abbreviated hashes.
 const COMMIT_DIGITS: usize = 12;
 
-/// An empty report of this plan, or why the plan is invalid.
+/// Returns an empty report of this plan, or why the plan is invalid.
 pub fn report(plan: &ComparisonPlan, command: String) -> Result<Report, String> {
     plan.check()?;
     let local = plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Program(_)));
@@ -84,14 +85,14 @@ pub fn report(plan: &ComparisonPlan, command: String) -> Result<Report, String> 
     })
 }
 
-/// The commit that this program was built from, shortened.
+/// Returns the abbreviated commit of this program.
 pub fn build_commit() -> Option<String> {
     let (commit, remark) = env!("BUILD_COMMIT").split_once(' ').unwrap_or((env!("BUILD_COMMIT"), ""));
     let short: String = commit.chars().take(COMMIT_DIGITS).collect();
     (commit != "unknown").then(|| format!("{short} {remark}").trim_end().to_owned())
 }
 
-/// Memory is no disk: what is measured on it says nothing of writes that last.
+/// Warns about a directory in memory, which does not measure durable writes.
 fn in_memory(disk: &DiskInfo) -> Option<Notice> {
     disk.is_memory().then(|| {
         Notice::warning(format!(
@@ -130,8 +131,8 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     notices
 }
 
-/// Takes over the sides and times of an earlier run of the same comparison, and returns its rows. The error
-/// names what is another one now.
+/// Copies the sides and times of an earlier run of the same comparison, and returns its rows. The error
+/// names the difference.
 pub fn resume(report: &mut Report, earlier: Report) -> Result<Vec<SuiteResult>, String> {
     let mut pairs = identity(report).into_iter().zip(identity(&earlier));
     if let Some(((what, now), (_, before))) = pairs.find(|(now, before)| now != before) {
@@ -143,7 +144,7 @@ pub fn resume(report: &mut Report, earlier: Report) -> Result<Vec<SuiteResult>, 
     Ok(earlier.suites)
 }
 
-/// What figures of one report have in common, by name.
+/// Returns the properties that all metrics of a report share, by name.
 fn identity(report: &Report) -> Vec<(String, String)> {
     let Report { machine, setup, sides, .. } = report;
     let disks = |disks: &mut dyn Iterator<Item = &DiskInfo>| {
@@ -162,7 +163,7 @@ fn identity(report: &Report) -> Vec<(String, String)> {
         ("sides".into(), names.join(", ")),
     ];
     for side in sides {
-        // Of a program that is started here, the version is seen later.
+        // The version of a program that is started here is not known yet.
         let served = side.cluster.as_ref().map(|_| side.version.clone());
         for (what, value) in [
             ("--version", &side.version_text),
@@ -177,7 +178,7 @@ fn identity(report: &Report) -> Vec<(String, String)> {
     all
 }
 
-/// Marks the row that is being measured as not measured whole.
+/// Marks the row that is being measured as incomplete.
 pub fn interrupted(report: &mut Report, reason: &str) {
     report.partial = Some(reason.into());
     if let Some(row) = report.suites.last_mut().and_then(|suite| suite.rows.last_mut()) {
@@ -185,7 +186,7 @@ pub fn interrupted(report: &mut Report, reason: &str) {
     }
 }
 
-/// The report with the rows of an earlier run that it does not have.
+/// Adds the missing rows of an earlier run to the report.
 pub fn with_earlier(report: &Report, earlier: &[SuiteResult]) -> Report {
     let mut whole = report.clone();
     for old in earlier {
@@ -205,8 +206,8 @@ fn is_suite(suite: &SuiteResult, id: &str, medium: Option<&str>) -> bool {
     suite.id == id && suite.medium.as_deref() == medium
 }
 
-/// Measures all rows that `earlier` does not have. If this future is dropped, completed rounds stay in
-/// `report`, and rows of `earlier` that were not reached are not in it.
+/// Measures all rows that are missing in `earlier`. If this future is dropped, completed rounds stay in
+/// `report`; it lacks rows of `earlier` that were not reached.
 pub async fn run(
     plan: &ComparisonPlan,
     report: &mut Report,
@@ -269,21 +270,21 @@ pub async fn run(
     }
 }
 
-/// Whether a row was measured as it is planned now. A copy is made again.
+/// Reports whether a row was measured completely with the current plan. Copies are made again.
 fn is_sound(measured: &RowResult, row: &SuiteRow) -> bool {
     let is_same = measured.id == row.id && is_measured_as(&measured.spec, &row.spec);
     is_same && measured.failed.is_none() && measured.copy_of.is_none()
 }
 
-/// Whether a row was planned as `planned`: it may have been lengthened, and warmed up for less.
+/// Reports whether a row was planned as `planned`: it may have been lengthened, and warmed up for less.
 fn is_measured_as(measured: &RowSpec, planned: &RowSpec) -> bool {
     let RowSpec { total, warm_up_total, .. } = *planned;
-    // As many keys as requests are still that.
+    // One key per request remains that after a change of the total.
     let keys = if measured.keys == measured.total { total } else { measured.keys };
     RowSpec { total, keys, warm_up_total, ..measured.clone() } == *planned
 }
 
-/// The result of a row that sent the same on all sides to its end, if there is one.
+/// Finds the complete result of a row with the same load on all sides.
 fn measured_before<'a>(
     suites: impl Iterator<Item = &'a SuiteResult>,
     medium: Option<&str>,
@@ -328,7 +329,7 @@ mod tests {
         (earlier.sides[0].version, earlier.sides[1].version) = ("3.6.1".into(), "3.7.3".into());
         earlier.sides[1].cluster = Some("c".into());
         let mut report = Report { suites: Vec::new(), took_seconds: 0.0, ..earlier.clone() };
-        // What a program that is started here serves is not known yet.
+        // The version of a program that is started here is not known yet.
         report.sides[0].version = String::new();
         assert_eq!(resume(&mut report, earlier.clone()), Ok(earlier.suites.clone()));
         assert_eq!((report.took_seconds, &report.sides), (earlier.took_seconds, &earlier.sides));
@@ -375,7 +376,7 @@ mod tests {
         );
         assert_eq!(merged.suites[0].rows[1..], whole.suites[0].rows[1..]);
         assert_eq!(with_earlier(&whole, &whole.suites), whole);
-        // On another medium they are others.
+        // Rows on another medium are distinct.
         measured.suites[0].medium = Some("ssd".into());
         assert_eq!(ids(&with_earlier(&measured, &whole.suites)).len(), ids(&whole).len() + 1);
     }
@@ -393,7 +394,7 @@ mod tests {
         type Change = fn(&mut RowResult);
         let cases: [(Change, [bool; 2]); 5] = [
             (|_| {}, [true, true]),
-            // The row of another write-up.
+            // A row of another write-up.
             (|row| row.id = "x".into(), [false, true]),
             (|row| row.failed = Some("a member ended".into()), [false, false]),
             (|row| row.copy_of = Some("a/b".into()), [false, false]),

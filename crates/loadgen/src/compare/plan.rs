@@ -1,4 +1,4 @@
-//! What a comparison measures, and the receiver of its progress.
+//! The plan of a comparison, and the receiver of its progress.
 
 use super::load;
 use crate::client::endpoint::Endpoint;
@@ -9,81 +9,74 @@ use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is measured, and how.
 #[derive(Clone, Debug)]
 pub struct ComparisonPlan {
     pub title: String,
-    /// One or two.
+    /// One or two systems.
     pub subjects: Vec<Subject>,
     pub suites: Vec<Suite>,
     /// Members of each new cluster; overrides the number of the row.
     pub members: Option<usize>,
-    /// Of every row; overrides the number of the row.
+    /// Rounds of every row; overrides the number of the row.
     pub rounds: Option<usize>,
     pub scale: f64,
-    /// Measured time of a row, all sides and rounds together.
+    /// Measured time of a row over all sides and rounds.
     pub row_seconds: Option<f64>,
-    /// A row whose rounds are shorter gets more requests.
+    /// Minimum duration of a round; shorter rows get more requests.
     pub round_seconds: f64,
-    /// New clusters keep their files below it and remove them.
+    /// Parent directory of new clusters, which remove their files.
     pub data_dir: PathBuf,
-    /// Their logs, if elsewhere.
+    /// Parent directory of the logs, if different.
     pub wal_dir: Option<PathBuf>,
     /// Directories on several media, by name: all suites are measured on each, instead of in `data_dir`.
     pub media: Vec<(String, PathBuf)>,
-    /// First bytes of all keys in clusters that exist already.
+    /// Prefix of all keys in existing clusters.
     pub prefix: Bytes,
-    /// The program that servers are started through, so that they end with it: see
+    /// Launcher of the servers, which stops them together with this process: see
     /// [`crate::server::with_parent`].
     pub loadgen: Option<PathBuf>,
     /// Worker threads of the load generator.
     pub threads: usize,
 }
 
-/// A system that is measured.
+/// A measured system.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,
     pub origin: SubjectOrigin,
 }
 
-/// Where it comes from.
 #[derive(Clone, Debug)]
 pub enum SubjectOrigin {
-    /// A program that is started.
     Program(PathBuf),
-    /// An existing cluster.
     Endpoints(Vec<Endpoint>),
 }
 
-/// Receives the progress of a comparison.
 pub trait Monitor {
-    /// The next run begins.
+    /// Called before each run.
     fn step(&mut self, step: &ComparisonStep<'_>);
     /// Called several times a second during a run.
     fn progress(&mut self, run: &ActiveRun);
-    /// A remark of one line.
     fn remark(&mut self, text: &str);
-    /// The report has a row more.
+    /// Called after a row was added to the report.
     fn row_measured(&mut self, report: &Report);
 }
 
-/// The position in a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct ComparisonStep<'a> {
     pub suite: &'a str,
     pub row: &'a str,
     pub side: &'a str,
-    /// From 1; 0 while warming up.
+    /// Starts at 1; 0 during the warm-up.
     pub round: usize,
     pub rounds: usize,
-    /// From 1, over all suites.
+    /// Starts at 1, over all suites.
     pub row_number: usize,
     pub rows: usize,
 }
 
 impl ComparisonPlan {
-    /// An existing cluster, measured at several rates: see [`super::steps`].
+    /// Returns the plan of an existing cluster measured at several rates: see [`super::steps`].
     pub fn of_steps(title: String, subject: Subject, threads: usize) -> Self {
         Self {
             title,
@@ -103,7 +96,7 @@ impl ComparisonPlan {
         }
     }
 
-    /// The plan of each medium with its name, or this one alone.
+    /// Returns the plan of each medium with its name, or only this one.
     pub fn by_medium(&self) -> Vec<(Option<String>, Self)> {
         let on = |(name, dir): &(String, PathBuf)| {
             let plan = Self { data_dir: dir.clone(), wal_dir: None, media: Vec::new(), ..self.clone() };
@@ -151,12 +144,12 @@ impl ComparisonPlan {
     }
 }
 
-/// A directory that is created by mistake may lie on another medium than the one that was meant.
+/// Checks that a directory exists. Creating a mistyped one could place it on another medium.
 fn check_dir(flag: &str, dir: &Path) -> Result<(), String> {
     if dir.is_dir() { Ok(()) } else { Err(format!("{flag}={}: there is no such directory", dir.display())) }
 }
 
-/// The interval between reads of a run's progress.
+/// Interval of polling a run's progress.
 pub const LOOK: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

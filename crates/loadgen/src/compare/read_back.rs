@@ -1,5 +1,5 @@
-//! Checks that a store holds the acknowledged writes: some keys are read back one by one, from every member
-//! in turn, and all keys are counted.
+//! Checks that a store contains the acknowledged writes: a sample of keys is read back individually,
+//! round-robin over the members, and all keys are counted.
 
 use super::load::{self, PreparedRow};
 use super::side::Side;
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 /// Enough to find a store that lost one key in twenty; the count finds smaller losses.
 const SAMPLES: usize = 60;
 
-/// Which positions of a row were written, over all its runs. Each run begins at position 0 again.
+/// Written positions of a row over all its runs. Each run starts at position 0 again.
 #[derive(Debug, Default)]
 pub struct WrittenPositions {
-    /// Positions below this were sent.
+    /// End of the sent positions.
     sent: u64,
-    /// Of those, never acknowledged.
+    /// Sent positions that were never acknowledged.
     missing: BTreeSet<u64>,
-    /// More calls failed than positions are kept.
+    /// True if more calls failed than positions are recorded.
     lost_track: bool,
 }
 
@@ -37,7 +37,6 @@ impl WrittenPositions {
         self.sent = self.sent.max(sent);
     }
 
-    /// Acknowledged positions, one per distinct key.
     fn acknowledged(&self, keys: u64) -> Vec<u64> {
         if keys == 1 {
             // Every position writes the same key.
@@ -47,7 +46,7 @@ impl WrittenPositions {
     }
 }
 
-/// Reads back what a row wrote.
+/// Reads back the writes of a row.
 pub async fn check(
     side: &Side,
     row: &SuiteRow,
@@ -75,14 +74,14 @@ pub async fn check(
         let (certain, sent) =
             if row.writes() { (acknowledged.len() as u64, written.sent.min(row.spec.keys)) } else { (0, 0) };
         result.keys_found = readers[0].count_keys().await?.unsigned_abs();
-        // The key that range rows read is in every store.
+        // The key of range rows exists in every store.
         result.keys_expected = 1 + certain;
         result.keys_uncertain = sent - certain;
     }
     Ok(result)
 }
 
-/// Keys and values that must exist: spread evenly over the acknowledged ones, including the last.
+/// Returns keys and values that must exist: evenly spaced acknowledged ones, including the last.
 fn expected(row: &SuiteRow, prepared: &PreparedRow, acknowledged: &[u64]) -> Vec<(Bytes, Bytes)> {
     if !row.writes() {
         return vec![(load::read_key(&row.spec, prepared), load::read_value(&row.spec)); 2];

@@ -1,4 +1,5 @@
-//! All rounds of one row: sides started, warmed up, measured in turn, read back, ended.
+//! All rounds of a row: starts the sides, warms them up, alternates measurements, reads back, stops the
+//! sides.
 
 use super::findings::{self, Findings};
 use super::load::{self, PreparedRow};
@@ -18,40 +19,39 @@ use bench_report::suite::SuiteRow;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
-/// After the warm-up, so that pending writes of the servers finish.
+/// Delay after the warm-up, so that pending writes of the servers finish.
 const PAUSE: Duration = Duration::from_millis(300);
-/// A run is never cut shorter, however small the budget.
+/// Minimum duration of a run, regardless of the budget.
 const RUN_MIN: Duration = Duration::from_millis(500);
 /// Bounds an unattended comparison when a server hangs; twice what the slowest row needs.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longer than any row.
 const LEASE_SECONDS: i64 = 24 * 3600;
-/// The same in a cluster that is not the row's: they end by themselves.
+/// Lease TTL in an existing cluster, where leases are left to expire.
 const EXISTING_LEASE_SECONDS: i64 = 3600;
-/// Callers that write a history.
+/// Number of callers that write a history.
 const HISTORY_CLIENTS: usize = 500;
 const HISTORY_CONNS: usize = 10;
-/// Longer than etcd's members take to record a round trip.
+/// Longer than etcd's members need to record a round trip.
 const ROUND_TRIPS_AWAITED: Duration = Duration::from_secs(40);
-/// A part of that.
 const ROUND_TRIPS_RUN: Duration = Duration::from_secs(5);
-/// Where the members of a row without a disk keep their files.
+/// Parent directory of the members of a row without a disk.
 const RAM_DISK: &str = "/dev/shm";
-/// A row that is lengthened shall not prove too short again: the speed of machines drifts by as much.
+/// Margin of a lengthened row, because the speed of machines drifts by as much.
 const LONGER_BY: f64 = 1.7;
-/// In one step.
+/// Maximum factor in a single step.
 const LONGER_AT_MOST: f64 = 50.0;
-/// The warm-up may use this fraction of a row's budget.
+/// Divisor of a row's budget for the warm-up.
 const WARM_UP_SHARE: u32 = 4;
 
-/// The seconds that a row may measure.
+/// Measured time of a row, with its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     limit: Option<Duration>,
     used: Duration,
 }
 
-/// Why a row ended early.
+/// Reason for stopping a row early.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -62,11 +62,11 @@ enum Error {
     Admin { name: String, source: admin::Error },
 }
 
-/// One side while its row is measured.
+/// A side while its row is measured.
 struct Runner {
     side: Side,
     name: String,
-    /// Its place among the subjects.
+    /// Index among the subjects.
     index: usize,
     endpoints: Vec<Endpoint>,
     latencies: Histogram<u64>,
@@ -74,7 +74,7 @@ struct Runner {
     service_differs: bool,
     written: WrittenPositions,
     prepared: PreparedRow,
-    /// Of the first run, in which the members' memory grew.
+    /// Growth in the first run, which creates the watchers.
     watcher_resident_bytes: Option<f64>,
 }
 
@@ -87,12 +87,12 @@ impl Budget {
         self.limit.map(|limit| limit.saturating_sub(self.used))
     }
 
-    /// An equal share of what is left for each of so many runs.
+    /// Returns an equal share of the remaining budget for each of `runs` runs.
     fn share(&self, runs: usize) -> Option<Duration> {
         self.left().map(|left| (left / runs.max(1) as u32).max(RUN_MIN))
     }
 
-    /// A fraction of the budget.
+    /// Returns a fraction of the budget.
     fn part(&self, divisor: u32) -> Self {
         Self { limit: self.limit.map(|limit| limit / divisor), used: Duration::ZERO }
     }
@@ -141,7 +141,7 @@ pub async fn measure(
 struct Rounds<'a> {
     plan: &'a ComparisonPlan,
     row: SuiteRow,
-    /// Its last row is the result.
+    /// The report; its last row is the result.
     report: &'a mut Report,
     monitor: &'a mut dyn Monitor,
     step: ComparisonStep<'a>,
@@ -165,8 +165,8 @@ impl Rounds<'_> {
         self.read_back().await
     }
 
-    /// Members measure the round trips between them rarely: etcd's record them each half minute. The load
-    /// goes on until each side has one.
+    /// Continues the load until each side has measured a round trip between members, which is rare: etcd's
+    /// members record one every half minute.
     async fn round_trips(&mut self) -> Result<(), Error> {
         let Self { plan, row, report, monitor, step, runners, .. } = self;
         for runner in runners.iter_mut() {
@@ -207,7 +207,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Starts the sides, except those without the protocol that the row needs.
+    /// Starts the sides, except those that do not support the row's protocol.
     async fn start(&mut self, without_gateway: &mut [Option<String>]) -> Result<(), Error> {
         let in_memory = ComparisonPlan { data_dir: RAM_DISK.into(), wal_dir: None, ..self.plan.clone() };
         let plan = if self.row.ram_disk { &in_memory } else { self.plan };
@@ -292,7 +292,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// As many warm-up runs as the row defines and a fraction of the budget allows.
+    /// Runs as many warm-ups as the row defines and a fraction of the budget permits.
     async fn warm_up(&mut self, budget: &mut Budget) -> Result<(), Error> {
         let Self { plan, row, report, monitor, step, runners, .. } = self;
         let (runs, sides) = (row.warm_up_runs.max(1), runners.len());
@@ -344,7 +344,7 @@ impl Rounds<'_> {
     }
 }
 
-/// More requests for a row whose fastest side needs less than so many seconds for its own.
+/// Returns a larger total for a row whose fastest side needs less than `seconds_min`.
 fn longer_total(costs: &[Cost], row: &SuiteRow, seconds_min: f64) -> Option<u64> {
     let is_fit = |cost: &Cost| {
         let Measurement { events, capped, partial, .. } = &cost.measurement;
@@ -354,7 +354,7 @@ fn longer_total(costs: &[Cost], row: &SuiteRow, seconds_min: f64) -> Option<u64>
     if seconds >= seconds_min || costs.is_empty() || !costs.iter().all(is_fit) {
         return None;
     }
-    // The first requests of a run are slower than the rest, so a very short run promises too little.
+    // The first requests of a run are slower, so a very short run underestimates the rate.
     let factor = (LONGER_BY * seconds_min / seconds).clamp(LONGER_BY, LONGER_AT_MOST);
     Some((row.spec.total as f64 * factor).ceil() as u64)
 }
@@ -377,7 +377,7 @@ impl Runner {
         }
     }
 
-    /// Writes what the row reads, grants its leases, and selects the endpoints of the row.
+    /// Writes the data that the row reads, grants its leases, and selects its endpoints.
     async fn prepare(&mut self, plan: &ComparisonPlan, row: &SuiteRow) -> Result<(), Error> {
         let failed = |source| Error::Admin { name: self.name.clone(), source };
         let everyone = self.side.endpoints();
@@ -407,7 +407,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Writes the events that the row reads; returns how many.
+    /// Writes the events that the row reads; returns their number.
     async fn write_history(
         &self,
         plan: &ComparisonPlan,
@@ -424,8 +424,7 @@ impl Runner {
         Ok(written.tally.succeeded_len())
     }
 
-    /// One run of `total` requests: against all endpoints, or for a summed row against one member after the
-    /// other.
+    /// Runs `total` requests: against all endpoints, or for a summed row against each member separately.
     async fn run(
         &mut self,
         plan: &ComparisonPlan,
@@ -451,7 +450,7 @@ impl Runner {
                 run.endpoints = self.side.all_endpoints();
                 run.target = run::EndpointTarget::Leader;
             }
-            // No more callers than requests.
+            // At most one caller per request.
             run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
             run.conns = row.spec.conns.min(run.clients);
             run.connect = row.spec.connect;

@@ -4,12 +4,12 @@ use crate::server;
 use bench_report::model::Series;
 use std::time::{Duration, Instant};
 
-/// Between readings at first; a reading costs some tens of microseconds per process.
+/// Initial interval between readings; a reading costs some tens of microseconds per process.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Beyond this, every second reading is dropped and the interval doubles.
 const READINGS_MAX: usize = 128;
 
-/// Readings of one run.
+/// Readings of a run.
 #[derive(Debug)]
 pub struct Samples {
     begin: Instant,
@@ -28,7 +28,7 @@ struct UsageSample {
 }
 
 impl Samples {
-    /// The first reading is taken now.
+    /// Starts with a first reading.
     pub fn begin(pids: Vec<u32>) -> Self {
         let begin = Instant::now();
         let mut samples =
@@ -37,18 +37,17 @@ impl Samples {
         samples
     }
 
-    /// Takes a reading if it is time for one.
+    /// Takes a reading if it is due.
     pub fn tick(&mut self) {
         if self.begin.elapsed() >= self.next {
             self.take();
         }
     }
 
-    /// Takes a reading.
     pub fn take(&mut self) {
         let at = self.begin.elapsed();
         let members: Option<Vec<_>> = self.pids.iter().map(|&pid| server::usage(pid)).collect();
-        // The run itself detects a member that ended.
+        // The run itself detects a member that exited.
         let Some(members) = members else { return };
         self.readings.push(UsageSample { at, client_cpu: crate::run::process_cpu(), members });
         if self.readings.len() > READINGS_MAX {
@@ -83,7 +82,6 @@ impl Samples {
     }
 }
 
-/// Rounds to the significant decimals.
 pub fn round(value: f64, decimals: i32) -> f64 {
     let factor = 10_f64.powi(decimals);
     let rounded = (value * factor).round() / factor;

@@ -1,4 +1,4 @@
-//! One system on one row: a new cluster that ends with the row, or an existing one.
+//! A system on a row: a new cluster for the row, or an existing one.
 
 use super::cluster::{self, Program, StartedCluster};
 use super::plan::{ComparisonPlan, Subject, SubjectOrigin};
@@ -7,7 +7,6 @@ use crate::client::endpoint::Endpoint;
 use crate::server::{self, Probe, ServerMetrics};
 use bench_report::model;
 
-/// A member of a side.
 #[derive(Clone, Debug)]
 pub struct SideMember {
     pub name: String,
@@ -15,23 +14,22 @@ pub struct SideMember {
     probe: Probe,
 }
 
-/// See the module's head.
+/// A system under measurement.
 pub struct Side {
-    /// Those that get requests, then those that the cluster has besides.
+    /// Members that receive requests, then the remaining ones.
     members: Vec<SideMember>,
     loaded_len: usize,
-    /// Of the cluster, reachable or not; `None` if it does not say.
+    /// Number of members of the cluster, reachable or not; `None` if unknown.
     pub cluster_len: Option<usize>,
     cluster: Option<StartedCluster>,
-    /// As the first member states it.
+    /// Version reported by the first member.
     pub version: String,
-    /// Of the largest member before any load.
+    /// Resident memory of the largest member before any load.
     pub rest_resident_bytes: Option<u64>,
-    /// The members' metrics at that time; `None` if one of them has none.
+    /// Metrics of the members at that time; `None` if one of them has none.
     pub metrics_when_ready: Option<Vec<ServerMetrics>>,
 }
 
-/// Why a side could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("start a cluster of {program}")]
@@ -40,7 +38,6 @@ pub enum Error {
     Existing { name: String, source: admin::Error },
 }
 
-/// The description of the side in the report.
 pub fn describe(subject: &Subject) -> model::Side {
     let side = model::Side { name: subject.name.clone(), ..model::Side::default() };
     match &subject.origin {
@@ -122,7 +119,7 @@ impl Side {
         }
     }
 
-    /// The metrics of every member; `None` if one of them has none.
+    /// Reads the metrics of every member; `None` if one of them has none.
     pub async fn server_metrics(&self) -> Option<Vec<ServerMetrics>> {
         let mut all = Vec::new();
         for SideMember { endpoint, .. } in &self.members {
@@ -135,12 +132,12 @@ impl Side {
         &self.members
     }
 
-    /// Of the members that get requests.
+    /// Returns the endpoints that receive requests.
     pub fn endpoints(&self) -> Vec<Endpoint> {
         self.members.iter().take(self.loaded_len).map(|member| member.endpoint.clone()).collect()
     }
 
-    /// Of all members that can be reached.
+    /// Returns the endpoints of all reachable members.
     pub fn all_endpoints(&self) -> Vec<Endpoint> {
         self.members.iter().map(|member| member.endpoint.clone()).collect()
     }
@@ -149,7 +146,7 @@ impl Side {
         self.members.iter().map(|member| member.probe.clone()).collect()
     }
 
-    /// Processes on this machine; empty for an existing cluster.
+    /// Returns the processes on this machine; empty for an existing cluster.
     pub fn pids(&self) -> Vec<u32> {
         let pid = |member: &SideMember| match member.probe {
             Probe::Process { pid, .. } => Some(pid),
@@ -158,22 +155,22 @@ impl Side {
         self.members.iter().filter_map(pid).collect()
     }
 
-    /// Whether the figures of its members are those of the whole cluster.
+    /// Reports whether the metrics cover the whole cluster.
     pub fn is_complete(&self) -> bool {
         self.cluster_len == Some(self.members.len())
     }
 
-    /// Whether its processes are children of this one.
+    /// Reports whether its processes are children of this one.
     pub fn is_local(&self) -> bool {
         self.cluster.is_some()
     }
 
-    /// How the first member was started.
+    /// Returns the command line of the first member.
     pub fn command(&self) -> Option<String> {
         self.cluster.as_ref().map(|cluster| cluster.command.clone())
     }
 
-    /// The index of the leader, if one is known.
+    /// Returns the index of the leader, if known.
     pub async fn leader(&self) -> Option<usize> {
         let members = admin::survey(&self.all_endpoints()).await.ok()?;
         members.iter().position(admin::MemberInfo::leads)

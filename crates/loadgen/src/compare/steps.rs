@@ -1,7 +1,7 @@
-//! One load at several rates, open loop: given rates, or those of a search for the highest.
+//! A load at several rates, open loop: given rates, or a search for the highest one.
 //!
-//! Each step has a warm-up at the same rate, which is not counted. A step whose rate is not reached ends
-//! after twice its time and does not meet the limit.
+//! Each step has an uncounted warm-up at the same rate. A step that does not reach its rate stops after
+//! twice its time and does not meet the limit.
 
 use super::find_rate::{Search, Slo, TrialOutcome};
 use super::findings::{self, FindingKind, Findings};
@@ -17,31 +17,29 @@ use bench_report::metric::Middle;
 use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
 use std::time::{Duration, Instant};
 
-/// Which rates.
 #[derive(Clone, Debug)]
 pub enum Rates {
     Given(Vec<f64>),
-    /// The highest that meets the limit; the search begins at `from`.
+    /// The highest rate that meets the limit; the search starts at `from`.
     Highest {
         from: f64,
         slo: Slo,
     },
 }
 
-/// A load and the rates to send it at.
 pub struct SteppedLoad {
     pub rates: Rates,
     pub step: Duration,
     pub warm_up: Duration,
-    /// Total, pace and endpoints are set per step.
+    /// Load; total, pace and endpoints are set per step.
     pub load: run::LoadPlan,
-    /// The description of its rows in the report.
+    /// Description of its rows in the report.
     pub spec: RowSpec,
     pub title: String,
 }
 
-/// Tries all rates. Completed steps stay in `report`, whose last suite gets a row per step; so does the
-/// verdict of a search.
+/// Tries all rates. Completed steps stay in `report`, in a row each of its last suite, as does the verdict
+/// of a search.
 pub async fn run(
     plan: &ComparisonPlan,
     subject: &Subject,
@@ -82,8 +80,8 @@ pub async fn run(
     Ok(())
 }
 
-/// The rows of one run that was observed elsewhere: the whole, then each kind of operation, if there are
-/// several.
+/// Returns the rows of a run that was observed elsewhere: the whole, then each kind of operation, if there
+/// are several.
 pub fn rows_of_run(
     measurement: &Measurement,
     spent: Option<ServerFigures>,
@@ -134,7 +132,7 @@ fn side_of(cost: &Cost) -> SideResult {
     }
 }
 
-/// A rate that is tried again has a row for each trial.
+/// Names repeated trials of a rate, each of which has a row.
 fn name_trial(report: &mut Report, trial: usize) {
     if trial > 1 {
         let row = report.last_row();
@@ -156,7 +154,7 @@ fn show(monitor: &mut dyn Monitor, subject: &Subject, rate: f64, number: usize, 
     });
 }
 
-/// Measures one step and says how it went.
+/// Measures a step and logs its result.
 async fn one(
     side: &Side,
     stepped: &SteppedLoad,
@@ -185,7 +183,7 @@ fn latency_ms(cost: &Cost, percent: f64) -> f64 {
     cost.measurement.tally.percentile_ns(percent) as f64 / 1e6
 }
 
-/// Whether the load met the limit; if not, whether the servers were the reason.
+/// Reports whether the load met the limit; if not, whether the servers were the reason.
 fn outcome(cost: &Cost, slo: Slo) -> TrialOutcome {
     let measurement = &cost.measurement;
     let latency_ms = latency_ms(cost, slo.percent);
@@ -209,7 +207,7 @@ fn outcome(cost: &Cost, slo: Slo) -> TrialOutcome {
     if found.iter().any(|(kind, _)| blamed(kind)) { TrialOutcome::Flagged } else { TrialOutcome::Missed }
 }
 
-/// Whether the servers answered within the limit what was sent, and only callers were missing that send more.
+/// Reports whether the servers responded within the limit, and only a lack of callers limited the rate.
 fn is_of_callers(cost: &Cost, slo: Slo) -> bool {
     let Measurement { tally, partial, .. } = &cost.measurement;
     let services = &tally.services_ns;
@@ -217,13 +215,13 @@ fn is_of_callers(cost: &Cost, slo: Slo) -> bool {
     if services.is_empty() || !all_answered {
         return false;
     }
-    // While a server stands still, few calls are slow, and as many as are due find no caller.
+    // During a server stall few calls are slow, and all due ones lack a caller.
     let (_, slow_share) = cost.measurement.slow(services, (slo.ms * 1e6) as u64 + 1);
     let service_ms = percentile::value(services, slo.percent) as f64 / 1e6;
     slo.is_met_by(service_ms) && slow_share <= 1.0 - slo.percent / 100.0
 }
 
-/// One step in one line.
+/// Formats a step in one line.
 fn said(cost: &Cost, rate: f64, verdict: Option<(Slo, TrialOutcome)>) -> String {
     let tally = &cost.measurement.tally;
     let percent = verdict.map_or(99.0, |(slo, _)| slo.percent);
@@ -301,7 +299,8 @@ mod tests {
 
     const SLO: Slo = Slo { percent: 99.0, ms: 100.0 };
 
-    /// Ten seconds of ten callers, with calls of these latencies and service times in milliseconds.
+    /// Returns the cost of ten seconds with ten callers, with these latencies and service times in
+    /// milliseconds.
     fn cost(calls: &[(u64, u64, u64)], failed: u64) -> Cost {
         let mut tally = Tally::new();
         for &(count, latency, service) in calls {

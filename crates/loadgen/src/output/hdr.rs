@@ -1,6 +1,6 @@
-//! HdrHistogram's log format 1.3, with which its tools plot and merge histograms.
+//! HdrHistogram's log format 1.3, for plotting and merging histograms with its tools.
 //!
-//! A histogram is encoded as version 2: counts as ZigZag LEB128, runs of zeros as one negative number, inside
+//! A histogram is encoded as version 2: counts as ZigZag LEB128, runs of zeros as a negative number, inside
 //! zlib, inside base64. The zlib stream is stored, not compressed: the counts are small already.
 
 use base64::Engine;
@@ -12,13 +12,13 @@ const COOKIE: u32 = 0x1c84_9303 | 0x10;
 const COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
 /// zlib with a window of 32 KiB, at the fastest level.
 const ZLIB_HEADER: [u8; 2] = [0x78, 0x01];
-/// Of a stored block.
+/// Maximum size of a stored block.
 const BLOCK_BYTES_MAX: usize = 0xffff;
 const ADLER_MODULUS: u32 = 65_521;
-/// The unit of the column of maxima; histograms are in nanoseconds.
+/// Unit of the column of maxima; histograms are in nanoseconds.
 const NANOS_PER_MILLI: f64 = 1e6;
 
-/// A log with one interval for each histogram, under its tag.
+/// Formats a log with an interval per histogram, with its tag.
 pub fn log(start_unix_seconds: u64, seconds: f64, histograms: &[(String, &Histogram<u64>)]) -> String {
     let mut out = String::from("#[HdrHistogram log format version 1.3]\n");
     let _ = writeln!(out, "#[StartTime: {start_unix_seconds}.000 (seconds since epoch)]");
@@ -27,7 +27,7 @@ pub fn log(start_unix_seconds: u64, seconds: f64, histograms: &[(String, &Histog
     );
     for (tag, histogram) in histograms {
         let max = histogram.max() as f64 / NANOS_PER_MILLI;
-        // A comma would end the tag.
+        // A comma would terminate the tag.
         let tag = tag.replace([',', ' '], "-");
         let tag = if tag.is_empty() { tag } else { format!("Tag={tag},") };
         let text = STANDARD.encode(compressed(&encoded(histogram)));
@@ -68,7 +68,7 @@ fn payload(histogram: &Histogram<u64>) -> Vec<u8> {
     out
 }
 
-/// Seven bits a byte, eight in the ninth.
+/// Appends seven bits per byte, eight in the ninth.
 fn zigzag(value: i64, out: &mut Vec<u8>) {
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     for _ in 0..8 {

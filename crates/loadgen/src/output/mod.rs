@@ -1,5 +1,5 @@
-//! The output of one run.
+//! Output of a run.
 
 pub mod hdr; // histograms for other programs
-pub mod summary; // the figures
-pub mod text; // their text on a terminal
+pub mod summary; // statistics of a run
+pub mod text; // text for a terminal

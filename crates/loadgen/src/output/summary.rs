@@ -1,4 +1,4 @@
-//! The figures of one run, computed as etcd's tool computes them.
+//! Summary of a run, computed like in etcd's tool.
 
 use crate::run::recorder::{Tally, UnansweredCalls};
 use crate::run::results::{KindResults, Measurement};
@@ -6,19 +6,19 @@ use crate::stats::percentile;
 use bench_report::model::ErrorGroup;
 use serde::Serialize;
 
-/// The percentiles that reports show.
+/// Percentiles in reports.
 pub const PERCENTS: [f64; 9] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 /// Longest bar of the histogram, in characters.
 pub const BAR_MAX: u64 = 40;
 const BUCKETS: usize = 10;
 
-/// Figures of one run. Times in seconds unless the name says otherwise.
+/// Summary of a run. Times are in seconds unless the name specifies a unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     pub planned: u64,
     pub succeeded: u64,
     pub failed: u64,
-    /// Why the run ended early, if it did.
+    /// Reason if the run stopped early.
     pub partial: Option<String>,
     pub total_seconds: f64,
     pub slowest_seconds: f64,
@@ -29,29 +29,28 @@ pub struct Summary {
     pub percentiles: Vec<Percentile>,
     pub histogram: Vec<LatencyBucket>,
     pub reply_bytes: u64,
-    /// Attempts of transactions beyond the first of each.
+    /// Additional attempts of transactions.
     #[serde(skip_serializing_if = "is_zero")]
     pub retries: u64,
     pub client_cpu_micros_per_request: f64,
     pub errors: Vec<ErrorGroup>,
-    /// How long failed calls took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_calls: Option<FailedCallsSummary>,
-    /// Requests that were due and had no reply when the run ended.
+    /// Due requests without a reply when the run stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<UnansweredSummary>,
     pub timeline: Vec<SecondSample>,
-    /// What was counted: requests, or events of watchers.
+    /// Counted unit: requests, or events of watchers.
     pub unit: &'static str,
-    /// Results that are reported apart.
+    /// Separately reported results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartSummary>,
 }
 
-/// The time from which the latency of a failed call would count, to its failure.
+/// Durations of failed calls, from the time at which their latency would start to the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FailedCallsSummary {
-    /// How many of these all figures of latency contain.
+    /// Number of these that are included in the latencies.
     pub counted: u64,
     pub average_seconds: f64,
     pub p50_seconds: f64,
@@ -59,39 +58,37 @@ pub struct FailedCallsSummary {
     pub slowest_seconds: f64,
 }
 
-/// Requests without a reply. All figures of latency contain the time that each had waited.
+/// Requests without a reply. All latencies include the time that each of them waited.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct UnansweredSummary {
     pub count: u64,
-    /// Of those, no connection took the request.
+    /// Number of these that were never sent.
     pub unsent: u64,
     pub waited_most_seconds: f64,
 }
 
-/// Figures of a part of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartSummary {
-    /// The line above its report.
+    /// Heading of its report.
     pub title: String,
     #[serde(flatten)]
     pub summary: Summary,
 }
 
-/// `percent` of the requests took at most about `seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentile {
     pub percent: f64,
     pub seconds: f64,
 }
 
-/// Requests above the limit before and up to this one.
+/// Number of requests in a bucket, up to and including its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LatencyBucket {
     pub limit_seconds: f64,
     pub count: u64,
 }
 
-/// Requests that began in one second of Unix time.
+/// Requests that started in the same second of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SecondSample {
     pub unix_second: u64,
@@ -142,7 +139,7 @@ impl Summary {
         }
     }
 
-    /// The value at `percent`, if there were enough requests.
+    /// Returns the value at `percent`, if there were enough requests.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         self.percentiles
             .iter()
@@ -156,8 +153,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Each index of the sorted values serves one percent at most. Percentiles that need more requests are left
-/// out.
+/// Each index of the sorted values serves at most one percentile. Percentiles that need more requests are
+/// omitted.
 fn percentiles(tally: &Tally) -> Vec<Percentile> {
     let count = tally.counted_len();
     let (mut found, mut least) = (Vec::new(), 0);
@@ -170,7 +167,8 @@ fn percentiles(tally: &Tally) -> Vec<Percentile> {
     found
 }
 
-/// Eleven limits from the fastest to the slowest; a value counts at the first limit that is not below it.
+/// Returns eleven buckets from the fastest to the slowest; a value counts in the first bucket with a limit
+/// that is not below it.
 fn histogram(tally: &Tally) -> Vec<LatencyBucket> {
     if tally.counted_len() == 0 {
         return Vec::new();
@@ -182,7 +180,7 @@ fn histogram(tally: &Tally) -> Vec<LatencyBucket> {
         (0..=BUCKETS).map(|index| LatencyBucket { limit_seconds: limit(index) / 1e9, count: 0 }).collect();
     let mut index = 0;
     for recorded in tally.latencies_ns.iter_recorded() {
-        // The bottom of the recorded step: rounded down, the fastest value falls to its own limit.
+        // Uses the bottom of the recorded step: the fastest value then counts at its own limit.
         let value = tally.latencies_ns.lowest_equivalent(recorded.value_iterated_to());
         let value = (value as f64).clamp(fastest, slowest);
         while index < BUCKETS && value > limit(index) {
@@ -219,7 +217,7 @@ fn errors(tally: &Tally) -> Vec<ErrorGroup> {
     groups.collect()
 }
 
-/// Every second from the first to the last; those in which no request began are zero.
+/// Returns every second from the first to the last, including those without requests.
 fn timeline(tally: &Tally) -> Vec<SecondSample> {
     let seconds = &tally.seconds;
     let (Some((&first, _)), Some((&last, _))) = (seconds.first_key_value(), seconds.last_key_value()) else {

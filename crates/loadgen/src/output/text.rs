@@ -1,4 +1,4 @@
-//! The text of one run: etcd's layout exactly, followed by additional lines.
+//! The text output of a run: etcd's exact layout, followed by additional lines.
 
 use crate::output::summary::{BAR_MAX, SecondSample, Summary, UnansweredSummary};
 use crate::server::ServerFigures;
@@ -10,14 +10,14 @@ use std::time::Duration;
 /// Optional parts of the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TextOptions {
-    /// Print the fewest digits that read back as the same number, without an exponent, instead of four
+    /// Prints the fewest digits that read back as the same number, without an exponent, instead of four
     /// decimals.
     pub precise: bool,
-    /// Print the figures of each second after the distribution.
+    /// Prints per-second statistics after the distribution.
     pub timeline: bool,
 }
 
-/// The text of a report.
+/// Formats a report.
 pub fn text(summary: &Summary, server: Option<&ServerFigures>, options: TextOptions) -> String {
     let mut out = String::new();
     if let Some(reason) = &summary.partial {
@@ -61,7 +61,7 @@ fn append_report(out: &mut String, summary: &Summary, options: TextOptions) {
     }
 }
 
-/// Why the figures may mislead. Failed calls are in the text already.
+/// Formats warnings about the metrics. Failed calls are already in the text.
 pub fn notices(notices: &[Notice]) -> String {
     let mut out = String::new();
     for notice in notices {
@@ -74,7 +74,7 @@ pub fn notices(notices: &[Notice]) -> String {
     out
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub fn chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(Some(error), |cause| (*cause).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -126,7 +126,7 @@ fn append_distribution(out: &mut String, summary: &Summary, options: TextOptions
     append_failed_calls(out, summary, options);
 }
 
-/// How long failed calls took: no percentile shows it unless they are counted.
+/// Appends the durations of failed calls, which percentiles exclude unless they are counted.
 fn append_failed_calls(out: &mut String, summary: &Summary, options: TextOptions) {
     let Some(calls) = summary.failed_calls else { return };
     let place = match calls.counted {
@@ -147,7 +147,7 @@ fn append_failed_calls(out: &mut String, summary: &Summary, options: TextOptions
     );
 }
 
-/// The header names milliseconds, the cells have units, as in etcd's tool.
+/// Appends the timeline. The header specifies milliseconds but the cells have units, like in etcd's tool.
 fn append_timeline(out: &mut String, timeline: &[SecondSample]) {
     line(out, format_args!("\nSample in one second (unix latency throughput):"));
     line(out, format_args!("UNIX-SECOND,MIN-LATENCY-MS,AVG-LATENCY-MS,MAX-LATENCY-MS,AVG-THROUGHPUT"));

@@ -1,4 +1,4 @@
-//! Connections of clients, each with one to the member, and their streams.
+//! Client connections, each with a connection to the member, and their streams.
 
 use super::frames::{MessageReader, ProxyMessage};
 use super::liar::{self, Liar, RequestFate};
@@ -18,12 +18,12 @@ use std::time::Instant;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// As those of the load generator's own connections.
+/// Same as for the load generator's connections.
 const WINDOW_BYTES: u32 = 16 << 20;
-/// Compressed messages could not be read.
+/// Removed from requests, because compressed messages cannot be read.
 const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 
-/// What the streams of a connection share.
+/// Shared state of a connection's streams.
 #[derive(Clone)]
 struct Context {
     upstream: SendRequest<Bytes>,
@@ -32,14 +32,14 @@ struct Context {
     begin: Instant,
 }
 
-/// Forwards the streams of a client until one of both connections ends.
+/// Forwards the streams of a client until either connection closes.
 pub async fn connection(stream: TcpStream, endpoint: Endpoint, liar: Arc<Mutex<Liar>>) {
-    // Without it answers are only slower.
+    // On failure responses are only slower.
     let _ = stream.set_nodelay(true);
     let mut builder = h2::server::Builder::new();
     builder.initial_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
     let Ok(mut client) = builder.handshake(stream).await else { return };
-    // A client whose connection ends dials again, as it would if the member were down.
+    // A disconnected client redials, like when the member is down.
     let Ok((upstream, member)) = link::open(endpoint.clone(), Arc::default()).await else { return };
     let mut member = pin!(member);
     let context = Context { upstream, endpoint, liar, begin: Instant::now() };
@@ -58,7 +58,7 @@ pub async fn connection(stream: TcpStream, endpoint: Endpoint, liar: Arc<Mutex<L
     }
 }
 
-/// A stream that breaks on one side is reset on the other.
+/// Forwards a stream; if it breaks on one side it is reset on the other.
 async fn stream_of(context: Context, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     if context.forward(request, &mut respond).await.is_err() {
         respond.send_reset(Reason::CANCEL);
@@ -75,7 +75,7 @@ impl Context {
         let (mut incoming, path) = (MessageReader::new(body), head.uri.path());
         let method = Method::of_path(path);
         let Some(first) = incoming.next().await? else { return Ok(()) };
-        // What cannot be read is forwarded as it is.
+        // Unreadable messages are forwarded unchanged.
         let readable = method.filter(|_| !first.compressed);
         let turn = readable.map(|method| liar::of(&self.liar).request(method, &first.bytes));
         let mut sent = first.frame();
@@ -97,7 +97,7 @@ impl Context {
                 send(&mut requests, message.frame()).await?;
             }
             requests.send_data(Bytes::new(), true)?;
-            // The answer decides when the call is over.
+            // The response decides when the call is over.
             std::future::pending().await
         };
         tokio::select! {
@@ -151,7 +151,6 @@ impl Context {
     }
 }
 
-/// Answers a call with one message.
 async fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
     let mut head = Response::new(());
     head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -162,7 +161,7 @@ async fn answer(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(),
     answers.send_trailers(trailers)
 }
 
-/// Sends as the window of the other side allows.
+/// Sends within the flow-control window.
 async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());

@@ -7,7 +7,7 @@ use h2::RecvStream;
 /// A message as it is on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyMessage {
-    /// Then nothing in it can be read.
+    /// Compressed messages cannot be inspected.
     pub compressed: bool,
     pub bytes: Bytes,
 }
@@ -15,7 +15,7 @@ pub struct ProxyMessage {
 /// Reads messages from a body.
 pub struct MessageReader {
     body: RecvStream,
-    /// The part of the messages that has arrived.
+    /// Received part of the messages.
     buffer: BytesMut,
 }
 
@@ -24,14 +24,14 @@ impl MessageReader {
         Self { body, buffer: BytesMut::new() }
     }
 
-    /// `None` at the end of the body.
+    /// Reads the next message; `None` at the end of the body.
     pub async fn next(&mut self) -> Result<Option<ProxyMessage>, h2::Error> {
         loop {
             if let Some((prefix, bytes)) = grpc::take(&mut self.buffer) {
                 return Ok(Some(ProxyMessage { compressed: prefix.is_compressed, bytes }));
             }
             let Some(piece) = self.body.data().await.transpose()? else { return Ok(None) };
-            // Fails only on a stream that has ended, which needs no window.
+            // Fails only on a closed stream, which needs no window.
             let _ = self.body.flow_control().release_capacity(piece.len());
             self.buffer.extend_from_slice(&piece);
         }

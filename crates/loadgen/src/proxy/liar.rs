@@ -1,6 +1,6 @@
-//! Decides which messages are forwarded, and which others are sent instead.
+//! Decides which messages are forwarded, and which ones are replaced.
 //!
-//! Must not depend on connections or clocks.
+//! Independent of connections and clocks.
 
 use super::lie::Lie;
 use api::Method;
@@ -18,25 +18,25 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// An answer that is younger is no stale one: a read that began before may return it.
+/// Minimum age of a stale response: a concurrent read may legitimately return a younger one.
 const STALE: Duration = Duration::from_millis(300);
-/// Answers that are remembered for later, and leases.
+/// Maximum number of remembered responses and leases.
 const KEPT_MAX: usize = 10_000;
-/// Lies with rare opportunities are due so many times as often.
+/// Divisor of the interval of lies with rare opportunities.
 const RARE_DIVISOR: u64 = 5;
-/// A bookmark is moved by so many revisions.
+/// Number of revisions that a bookmark is moved ahead.
 const AHEAD: i64 = 20;
-/// Events are of an old revision if so many came after it.
+/// Number of later revisions that make an event an old one.
 const FAR: i64 = 50;
-/// Seconds of a lease that does not end.
+/// TTL in seconds of a lease that does not expire.
 const ENDLESS: i64 = 100_000;
 
-/// See the module's head.
+/// Rewrites messages to violate guarantees.
 #[derive(Debug)]
 pub struct Liar {
     lies: Vec<Tally>,
     every: u64,
-    /// Answers to linearizable reads, by request.
+    /// Responses to linearizable reads, by request.
     answers: HashMap<Bytes, (Duration, RangeResponse)>,
     newest: Option<ResponseHeader>,
     ttls: HashMap<i64, i64>,
@@ -49,22 +49,21 @@ struct Tally {
     times: u64,
 }
 
-/// What is done with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestFate {
     Forward,
-    /// This message is forwarded instead.
+    /// Forward this message instead.
     Changed(Bytes),
-    /// It is forwarded twice, and the second answer returned.
+    /// Forward the request twice, and return the second response.
     Twice,
-    /// It is not forwarded: this message is returned.
+    /// Return this message without forwarding the request.
     Answer(Bytes),
 }
 
-/// Responses of one call that were not forwarded yet.
+/// Delayed responses of a call.
 pub type HeldResponses = Option<Bytes>;
 
-/// Nothing can panic while the lock is held and leave something half done.
+/// Locks the liar. A panic cannot leave it inconsistent.
 pub fn of(liar: &Mutex<Liar>) -> MutexGuard<'_, Liar> {
     liar.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -79,11 +78,10 @@ impl Liar {
         self.lies.iter().map(|tally| (tally.lie, tally.times)).collect()
     }
 
-    /// Whether a lie is due now.
     fn is_due(&mut self, lie: Lie) -> bool {
         let Some(tally) = self.lies.iter_mut().find(|tally| tally.lie == lie) else { return false };
         tally.opportunities += 1;
-        // What is done with leases and locks, hashes, lists and old events are rare.
+        // Opportunities with leases, locks, hashes, lists and old events are rare.
         let is_rare = matches!(
             lie,
             Lie::LostRenewal
@@ -101,7 +99,7 @@ impl Liar {
         now
     }
 
-    /// The first message of a call.
+    /// Handles the first message of a call.
     pub fn request(&mut self, method: Method, message: &Bytes) -> RequestFate {
         match method.path() {
             "/etcdserverpb.KV/Put" => {
@@ -149,7 +147,7 @@ impl Liar {
         }
     }
 
-    /// A message of the answer, and what is returned instead.
+    /// Handles a message of the response; returns its replacement.
     pub fn response(
         &mut self,
         method: Method,
@@ -173,7 +171,7 @@ impl Liar {
                 {
                     self.ttls.insert(answer.id, answer.ttl);
                 }
-                // The lease seems to be what was asked for.
+                // The response pretends that the requested TTL was granted.
                 let both = answer.ok().zip(asked.ok()).filter(|(answer, _)| answer.ttl == ENDLESS);
                 both.map(|(answer, asked)| encoded(&LeaseGrantResponse { ttl: asked.ttl, ..answer }))
             }
@@ -238,7 +236,7 @@ impl Liar {
         self.is_due(Lie::MixedRead).then(|| encoded(&RangeResponse { header: answer.header, ..older }))
     }
 
-    /// Whether events are older than what has been seen, and of a watcher that asked for old ones.
+    /// Reports whether events are older than those seen before, on a watcher that requested old ones.
     fn is_far_back(&self, request: &Bytes, response: &WatchResponse) -> bool {
         let asked = WatchRequest::decode(request.clone()).ok().and_then(|request| request.request_union);
         let Some(RequestUnion::CreateRequest(create)) = asked else { return false };
@@ -318,7 +316,7 @@ mod tests {
         encoded(&WatchResponse { header: header(progress), events, ..Default::default() })
     }
 
-    /// Revisions of the events of each response, or of a bookmark, as a watcher receives them.
+    /// Returns the revisions of the events of each response, or of a bookmark, as received by a watcher.
     fn watched(lie: Lie, every: u64) -> Vec<Vec<i64>> {
         let mut liar = Liar::new(&[lie], every);
         let mut held = None;

@@ -1,9 +1,9 @@
-//! What a proxy can do wrong.
+//! Faults that a proxy can inject.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A guarantee that is broken.
+/// A violated guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lie {
     StaleRead,
@@ -29,7 +29,7 @@ pub enum Lie {
     WrongMembers,
 }
 
-/// Each with its name and what it does, in the order of the type.
+/// Name and description of each lie, in the order of the type.
 const TABLE: [(Lie, &str, &str); 21] = [
     (Lie::StaleRead, "stale-read", "a linearizable read returns an older answer"),
     (Lie::MixedRead, "mixed-read", "a read returns an older state under the newest revision"),

@@ -1,4 +1,4 @@
-//! A proxy in front of a member that breaks guarantees on purpose: it shows what a check of them finds.
+//! A proxy in front of a member that violates guarantees on purpose, to test that a checker detects it.
 //!
 //! ```text
 //!   client ──HTTP/2──▶ forward ──HTTP/2──▶ member
@@ -6,12 +6,12 @@
 //!                       Liar
 //! ```
 //!
-//! Calls that no lie is about are forwarded as they are.
+//! Calls without a matching lie are forwarded unchanged.
 
-pub mod lie; // what can be wrong
+pub mod lie; // kinds of faults
 
 mod frames; // gRPC messages in a body
-mod liar; // which messages are sent instead
+mod liar; // decides which messages to replace
 
 mod forward; // connections and streams
 
@@ -24,7 +24,6 @@ use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, ToSocketAddrs};
 use tokio::task::JoinSet;
 
-/// See the module's head.
 #[derive(Debug)]
 pub struct Proxy {
     listener: TcpListener,
@@ -32,7 +31,7 @@ pub struct Proxy {
     liar: Arc<Mutex<Liar>>,
 }
 
-/// How often each lie was executed so far.
+/// Number of executions of each lie.
 #[derive(Clone, Debug)]
 pub struct LieCounts(Arc<Mutex<Liar>>);
 
@@ -62,7 +61,7 @@ impl Proxy {
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => {
-                    // A connection that ended before it was accepted.
+                    // The connection was closed before it was accepted.
                     let Ok((stream, _)) = accepted else { continue };
                     connections.spawn(forward::connection(stream, self.endpoint.clone(), self.liar.clone()));
                 }

@@ -1,6 +1,7 @@
 //! The load over HTTP/1.1 with JSON: `POST /v3/kv/put` and `/v3/kv/range` of etcd's gateway.
 //!
-//! One connection per caller with one request at a time, as in the tools of the published measurements.
+//! Each caller has a connection with a single request at a time, like in the tools of the published
+//! measurements.
 
 use crate::client::dial;
 use crate::client::dial::{Http1, Http1Reply};
@@ -24,29 +25,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PUT: &str = "/v3/kv/put";
-/// A gateway that answers more slowly cannot be measured.
+/// A slower gateway cannot be measured.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection that takes longer to open has failed.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection that takes longer to become ready after a reply is replaced.
+/// Timeout after a reply until the connection is ready; it is replaced otherwise.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between a broken connection and the next attempt.
+/// Delay before the next attempt to reconnect.
 const REST: Duration = Duration::from_millis(200);
 
-/// One caller: a connection with one request at a time.
+/// A caller: a connection with a single request at a time.
 pub struct Conn {
     endpoint: Endpoint,
-    /// Of the endpoint among those of the run.
+    /// Index of its endpoint.
     place: usize,
     http: Http1,
     workload: Rc<Workload>,
     source: Rc<RefCell<WorkloadSource>>,
     counters: Arc<WorkerCounters>,
-    /// How long a broken connection is dialled again before the run is given up.
+    /// Time of reconnecting before the run is aborted.
     patience: Duration,
 }
 
-/// Whether the server has a gateway; the error says why not.
+/// Checks that the server has a gateway; the error is the reason.
 pub async fn probe(endpoint: &Endpoint) -> Result<(), String> {
     let asked = async {
         let workload = Workload::Range(RangeRequest { key: "foo".into(), ..Default::default() });
@@ -61,7 +61,7 @@ pub async fn probe(endpoint: &Endpoint) -> Result<(), String> {
     }
 }
 
-/// Opens a connection for each caller, to the endpoints in turn.
+/// Opens a connection for each caller, round-robin over the endpoints.
 pub async fn connect(
     endpoints: &[Endpoint],
     callers: usize,
@@ -96,7 +96,7 @@ impl CallerTask for Conn {
         Ok(AnsweredCall { body_bytes: reply.body.len() as u64, retries: 0 })
     }
 
-    /// A connection that cannot be used again is replaced.
+    /// Replaces a connection that cannot be reused.
     async fn settle(&mut self, control: &Control) -> bool {
         if self.http.is_reusable(READY_TIMEOUT).await {
             return true;
@@ -123,7 +123,7 @@ impl CallerTask for Conn {
     }
 }
 
-/// The gateway's error body: gRPC's code and message as JSON.
+/// Parses the gateway's error body: gRPC's code and message as JSON.
 fn refusal(reply: &Http1Reply) -> CallFailure {
     let said: Option<serde_json::Value> = serde_json::from_slice(&reply.body).ok();
     let field = |name: &str| said.as_ref().and_then(|said| said.get(name));
@@ -133,7 +133,7 @@ fn refusal(reply: &Http1Reply) -> CallFailure {
     CallFailure::new(code.map_or(Code::UNKNOWN, Code), message.map_or(status, str::to_owned))
 }
 
-/// Whether requests of this kind have a form here.
+/// Reports whether requests of this kind are supported.
 pub fn carries(workload: &Workload) -> bool {
     path(workload).is_some()
 }
@@ -151,7 +151,6 @@ fn path(workload: &Workload) -> Option<&'static str> {
     }
 }
 
-/// The HTTP form of a gRPC frame.
 fn http_request(workload: &Workload, endpoint: &Endpoint, frame: &Bytes) -> Request<Full<Bytes>> {
     let message = frame.slice(PREFIX_BYTES..);
     let path = path(workload).expect("a plan of what the gateway does not carry is refused");
@@ -188,7 +187,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::time::Instant;
 
-    /// Answers every request with the same bytes; returns the requests that it received.
+    /// Starts a server with a constant response; returns the requests that it received.
     fn server(answer: &'static str) -> (Endpoint, Arc<std::sync::Mutex<Vec<String>>>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
@@ -288,7 +287,7 @@ mod tests {
             drop(listener);
             for mut stream in streams {
                 assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
-                // Closed without an answer.
+                // Closed without a response.
             }
         });
         let run = LoadPlan { patience: Duration::from_millis(300), ..plan(endpoint) }.start().unwrap();

@@ -1,7 +1,7 @@
-//! Which of the endpoints leads, while a run is in progress.
+//! Tracks which endpoint leads while a run is in progress.
 //!
-//! A thread asks the leader for its status a few times a second. When that fails, or another member leads, it
-//! asks all endpoints. The cost is a few small requests per second, to the leader alone.
+//! A thread polls the status of the leader a few times a second. If that fails, or another member leads, it
+//! polls all endpoints. The cost is a few small requests per second, to the leader only.
 
 use crate::client::admin::{self, AdminClient};
 use crate::client::endpoint::Endpoint;
@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// An election takes a second, so a fraction of it is soon enough.
+/// A fraction of an election timeout of a second.
 const LOOK: Duration = Duration::from_millis(250);
-/// A member that answers more slowly does not lead.
+/// A slower member does not lead.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The search, which ends when the value is dropped.
+/// The search, which stops on drop.
 pub struct LeaderWatch {
     place: Arc<AtomicUsize>,
     ended: Arc<AtomicBool>,
 }
 
 impl LeaderWatch {
-    /// Finds the leader, and goes on looking.
+    /// Finds the leader, and starts to track it.
     pub fn begin(endpoints: &[Endpoint]) -> Result<Self, String> {
         let (place, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (found, first) = mpsc::channel();
@@ -32,7 +32,7 @@ impl LeaderWatch {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(follow(&endpoints, &place, &ended, &found)),
-                // The receiver waits for the first answer.
+                // The receiver waits for the first result.
                 Err(error) => drop(found.send(Err(error.to_string()))),
             }
         };
@@ -42,7 +42,7 @@ impl LeaderWatch {
         Ok(watch)
     }
 
-    /// The place of the leader among the endpoints; the last known one while there is none.
+    /// Returns the index of the leading endpoint; the last known one if there is no leader.
     pub fn place(&self) -> Arc<AtomicUsize> {
         self.place.clone()
     }
@@ -88,7 +88,7 @@ async fn follow(
     }
 }
 
-/// The first endpoint that leads.
+/// Returns the first endpoint that leads.
 async fn search(endpoints: &[Endpoint]) -> Option<usize> {
     for (index, endpoint) in endpoints.iter().enumerate() {
         if let Some(client) = connected(endpoint).await

@@ -1,29 +1,29 @@
 //! A run: starts workers, waits for them, merges their results.
 //!
 //! ```text
-//!   Plan ─start─▶ workers open all connections ─▶ the clock starts for all at once ─▶ Run ─finish─▶ Measurement
+//!   Plan ─start─▶ workers open all connections ─▶ the clock starts for all workers ─▶ Run ─finish─▶ Measurement
 //! ```
 //!
-//! * Time spent on opening connections is never part of a measurement.
-//! * Stopping early keeps what was measured and says that it is partial.
+//! * Measurements exclude the time to open connections.
+//! * Stopping early retains the results so far and marks them as partial.
 
-pub mod recorder; // the results of one worker
-pub mod results; // the results of a run
-pub mod schedule; // turns and their pace
-pub mod stages; // rates that change
+pub mod recorder; // results of a worker
+pub mod results; // results of a run
+pub mod schedule; // send slots and pacing
+pub mod stages; // changing rates
 
-mod plan; // what defines a run
+mod plan; // definition of a run
 
-mod leader; // which endpoint leads
+mod leader; // tracks the leading endpoint
 
-pub mod worker; // one thread's connections and callers
+pub mod worker; // connections and callers of a thread
 
 mod callers; // callers with a task each
 
 pub mod gateway; // requests over HTTP/1.1 with JSON
-pub mod watchers; // watch streams, and the events that they await
+pub mod watchers; // watch streams and their awaited events
 
-mod running; // figures so far, and the end
+mod running; // results so far, and the final ones
 mod start; // connections and threads
 
 pub use plan::{EndpointTarget, Error, LoadPlan};

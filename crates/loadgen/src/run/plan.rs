@@ -1,4 +1,4 @@
-//! What defines a run, and which combinations make no sense.
+//! The definition of a run, and the validation of its parameters.
 
 use crate::client::endpoint::Endpoint;
 use crate::run::gateway;
@@ -11,16 +11,15 @@ use bench_report::model::{Connect, RowProtocol};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which endpoints requests are sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointTarget {
-    /// All, in turn.
+    /// All endpoints, round-robin.
     All,
-    /// The one that leads; if another one leads later, that one.
+    /// The current leader, followed across elections.
     Leader,
 }
 
-/// Everything that defines a run.
+/// Definition of a run.
 #[derive(Clone)]
 pub struct LoadPlan {
     pub protocol: RowProtocol,
@@ -28,32 +27,30 @@ pub struct LoadPlan {
     pub target: EndpointTarget,
     /// Connection objects, each with one HTTP/2 connection per endpoint.
     pub conns: usize,
-    /// Where each object connects to. Callers with a task each connect to all endpoints.
+    /// Endpoints of each object. Callers with a task each connect to all endpoints.
     pub connect: Connect,
-    /// Callers, each with one request in flight.
+    /// Callers, each with a single request in flight.
     pub clients: usize,
     /// Worker threads; at most one per connection object.
     pub threads: usize,
     pub workload: Workload,
-    /// Requests in all.
+    /// Total number of requests.
     pub total: u64,
-    /// No request begins after this time; those in flight are awaited for `patience`.
+    /// Requests start only within this time; those in flight are awaited for `patience`.
     pub seconds_max: Option<Duration>,
     pub pace: RunPace,
-    /// Before the run, the load is sent for so long on its connections, and not counted.
+    /// Duration of an uncounted warm-up of the same load and connections.
     pub warm_up: Duration,
     /// A call without a reply for this long has failed. etcd's tool waits forever.
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
-    /// The run is given up when no endpoint is reachable for this long. A reply is awaited this long after
+    /// The run is aborted when no endpoint is reachable for this long. A reply is awaited this long after
     /// the time limit.
     pub patience: Duration,
     pub observer: Option<Arc<dyn CallObserver>>,
-    /// Watchers that are open while the load is sent.
     pub watching: Option<OpenWatchers>,
 }
 
-/// Why a run did not begin or did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -67,11 +64,11 @@ pub enum Error {
 }
 
 impl LoadPlan {
-    /// The total of a load that something else ends: its time limit, or watchers that have received their
-    /// events.
+    /// Total of a load without a fixed number of requests: it is stopped by its time limit, or by watchers
+    /// that have received their events.
     pub const OPEN_END: u64 = u64::MAX / 2;
 
-    /// A plan of one caller that sends `total` requests to one endpoint.
+    /// Returns a plan with a single caller that sends `total` requests to an endpoint.
     pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
         Self {
             protocol: RowProtocol::Grpc,
@@ -117,28 +114,26 @@ impl LoadPlan {
         }
     }
 
-    /// Whether requests can follow the leader; callers with a task each keep the connection that they have.
+    /// Reports whether requests can follow the leader; callers with a task each stay on their connection.
     pub fn can_follow_leader(&self) -> bool {
         let with_tasks = self.protocol == RowProtocol::HttpJson || self.workload.needs_tasks();
         !with_tasks && self.watching.is_none()
     }
 
-    /// Whether watchers await the events of the load.
+    /// Reports whether watchers await the events of the load.
     pub(super) fn puts_are_awaited(&self) -> bool {
         self.watching.as_ref().is_some_and(|watching| watching.awaits == Awaits::Puts)
     }
 
-    /// A short name for reports.
     pub fn name(&self) -> &'static str {
         if self.measures_events() { "watch" } else { self.workload.name() }
     }
 
-    /// The kind of the request at a position.
     pub(super) fn kind(&self, position: u64) -> usize {
         self.workload.kind(position)
     }
 
-    /// Whether the run measures events, not requests.
+    /// Reports whether the run measures events instead of requests.
     pub fn measures_events(&self) -> bool {
         self.puts_are_awaited() || self.watching.is_some() && self.total == 0
     }

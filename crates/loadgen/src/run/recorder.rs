@@ -1,13 +1,13 @@
-//! Results of a run: one tally per worker, written without locks, merged at the end.
+//! Results of a run: one tally per worker, written without locks, merged after the run.
 //!
-//! * Latencies are kept in a histogram of three significant digits over nanoseconds; sums, least and greatest
-//!   are exact.
-//! * A failed call counts by its code. Its wait is kept apart, and is a latency only if the run asks for it,
-//!   or a time limit ended the call: its reply would have taken longer.
-//! * A request that was due and has no reply when the run ends counts with the time that it has waited. It is
-//!   a lower bound of its latency. To leave it out would hide a server that has stopped answering.
-//! * *Latency* counts from the time at which a request should have been sent, *service time* from the time at
-//!   which a connection took it. In a closed loop with room on the connections both are equal.
+//! * Latencies are recorded in a histogram with three significant digits over nanoseconds; sums, minimum and
+//!   maximum are exact.
+//! * A failed call counts by its code. Its wait is recorded separately, and counts as a latency only if the
+//!   run requests it, or a time limit aborted the call: its reply would have taken longer.
+//! * A due request without a reply at the end of the run counts with its waiting time, a lower bound of its
+//!   latency. Omitting it would hide a server that has stopped responding.
+//! * *Latency* counts from the time at which a request should have been sent, *service time* from the time
+//!   at which a connection accepted it. In a closed loop with free connections both are equal.
 
 use crate::client::failure::{CallFailure, Code};
 use crate::stats::slices::Slices;
@@ -20,94 +20,93 @@ use std::time::{Duration, Instant, SystemTime};
 /// Failed positions beyond this are only counted.
 const FAILED_POSITIONS_MAX: usize = 1 << 20;
 
-/// A request sent later than this after its moment is delayed. Below it lies the time from the decision to
-/// the socket.
+/// Minimum delay of a request that counts as delayed. Smaller values are the time from the decision to the
+/// socket.
 const DELAY_MIN_NS: u64 = 1_000_000;
 const RESIZES: &str = "a histogram of this kind resizes itself";
 
-/// Whether the waits of failed calls are latencies.
+/// Treatment of the waits of failed calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedCalls {
-    /// They are reported next to the latencies, except for those that a time limit ended.
+    /// Reported separately, except for calls aborted by a time limit.
     #[default]
     Apart,
     Included,
 }
 
-/// Results of a run, or of one worker's part of it.
+/// Results of a run, or of a worker's part of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tally {
-    /// Of all requests that count: those that succeeded, those without a reply when the run ended or their
-    /// time limit did, and the failed ones if the run asks for it.
+    /// Latencies of all counted requests: successful ones, those without a reply at the end of the run or
+    /// their time limit, and failed ones if the run requests it.
     #[serde(with = "pairs")]
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
-    /// Requests that were due and had no reply when the run ended.
+    /// Due requests without a reply at the end of the run.
     pub unanswered: UnansweredCalls,
-    /// From the time from which its latency would count to the failure of each failed call.
+    /// Waits of failed calls, from the time at which their latency would start.
     #[serde(with = "pairs")]
     pub failed_ns: Histogram<u64>,
-    /// From the time at which a connection took the request.
+    /// Durations since a connection accepted the request.
     #[serde(with = "pairs")]
     pub services_ns: Histogram<u64>,
-    /// Requests that were sent later than they should have been.
+    /// Requests sent later than intended.
     pub delayed: u64,
     #[serde(skip)]
     pub slices: Slices,
     pub lateness: Lateness,
-    /// Mean and sum of squared distances from it, updated as values come (Welford): no loss of digits when
-    /// summed.
+    /// Mean and sum of squared deviations, updated incrementally (Welford) to avoid a loss of digits.
     pub mean_ns: f64,
     squares_ns: f64,
     fastest_ns: u64,
     pub slowest_ns: u64,
     pub body_bytes: u64,
-    /// Attempts of transactions beyond the first of each.
+    /// Additional attempts of transactions.
     pub retries: u64,
-    /// By the second of Unix time in which the request began.
+    /// Statistics by the second of Unix time in which the request started.
     pub seconds: BTreeMap<u64, Second>,
     pub failures: BTreeMap<Code, Failures>,
-    /// Positions whose call failed or had no reply at the end, as far as they are kept.
+    /// Positions whose call failed or had no reply at the end, up to a limit.
     #[serde(skip)]
     failed_positions: Vec<u64>,
 }
 
-/// One call: answered, failed, or still without a reply.
+/// A call: successful, failed, or without a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSample {
-    /// Second of Unix time in which the latency began to count.
+    /// Second of Unix time in which its latency started.
     pub unix_second: u64,
-    /// The same moment, after the start of the run.
+    /// Start of its latency, relative to the start of the run.
     pub began: Duration,
     pub latency: Duration,
     pub service: Duration,
     pub body_bytes: u64,
 }
 
-/// The start of a run, by both clocks.
+/// Start of a run, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     at: Instant,
-    /// Since the Unix epoch.
+    /// Time since the Unix epoch.
     unix: Duration,
 }
 
-/// How well the load generator itself kept an intended pace.
+/// Precision of an intended pace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
-    /// Turns for which a caller waited.
+    /// Slots for which a caller waited.
     pub kept: u64,
-    /// Of those, sent more than [`Lateness::SLACK`] after their moment, though a caller was free.
+    /// Slots sent more than [`Lateness::SLACK`] late although a caller was free.
     pub late: u64,
     pub late_most_ns: u64,
-    /// Turns that found every caller busy at their moment: they were sent when one became free.
+    /// Slots sent late because every caller was busy.
     pub behind: u64,
     pub behind_most_ns: u64,
-    /// How long a thread of the load generator neither ran nor was meant to wait, at most.
+    /// Longest time for which a thread of the load generator was runnable without running.
     pub stood_still_most_ns: u64,
 }
 
-/// Requests that began in one second of wall time.
+/// Requests that started in the same second of wall time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Second {
     pub count: u64,
@@ -116,21 +115,21 @@ pub struct Second {
     pub greatest_ns: u64,
 }
 
-/// Requests that were due and had no reply when the run ended.
+/// Due requests without a reply at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnansweredCalls {
     pub count: u64,
-    /// Of those, no connection took the request.
+    /// Number of these that were never sent.
     pub unsent: u64,
-    /// The longest that one of them has waited.
+    /// Longest wait among them.
     pub waited_most_ns: u64,
 }
 
-/// Failed calls of one code.
+/// Failed calls with the same code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     pub count: u64,
-    /// The first message seen.
+    /// First message.
     pub sample: String,
 }
 
@@ -163,13 +162,13 @@ impl Tally {
         }
     }
 
-    /// Counts one answered call that was sent when it should have been, at the start of the run.
+    /// Counts a successful call that was sent on time, at the start of the run.
     pub fn succeeded(&mut self, unix_second: u64, latency: Duration, body_bytes: u64) {
         let began = Duration::ZERO;
         self.record(&CallSample { unix_second, began, latency, service: latency, body_bytes });
     }
 
-    /// Counts one answered call.
+    /// Counts a successful call.
     pub fn record(&mut self, sample: &CallSample) {
         let (latency_ns, service_ns) = (nanos(sample.latency), nanos(sample.service));
         self.count(sample);
@@ -179,7 +178,7 @@ impl Tally {
         self.body_bytes += sample.body_bytes;
     }
 
-    /// One request with its latency, for any outcome.
+    /// Counts a request with its latency, for any outcome.
     fn count(&mut self, sample: &CallSample) {
         let latency_ns = nanos(sample.latency);
         self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
@@ -192,14 +191,14 @@ impl Tally {
         self.slowest_ns = self.slowest_ns.max(latency_ns);
     }
 
-    /// The run ends without a reply to a request that a caller took, and that has waited until now.
+    /// Counts a request that a caller sent and that had no reply until now.
     pub fn unanswered(&mut self, position: u64, wait: &CallSample) {
         self.count(wait);
         self.unanswered.merge(UnansweredCalls { count: 1, unsent: 0, waited_most_ns: nanos(wait.latency) });
         self.keep_position(position);
     }
 
-    /// The run ends before a caller took a request that was due.
+    /// Counts a due request that was never sent.
     pub fn unsent(&mut self, wait: &CallSample) {
         self.count(wait);
         self.unanswered.merge(UnansweredCalls { count: 1, unsent: 1, waited_most_ns: nanos(wait.latency) });
@@ -211,36 +210,34 @@ impl Tally {
         }
     }
 
-    /// A waiting caller sent the request of a turn this long after its intended time.
+    /// Counts a slot for which a caller waited, with its lateness.
     pub fn kept_pace(&mut self, late: Duration) {
         self.lateness.kept += 1;
         self.lateness.late += u64::from(late > Lateness::SLACK);
         self.lateness.late_most_ns = self.lateness.late_most_ns.max(nanos(late));
     }
 
-    /// A thread of the load generator did not run for this long.
+    /// Records a pause of a load generator thread.
     pub fn stood_still(&mut self, gap: Duration) {
         self.lateness.stood_still_most_ns = self.lateness.stood_still_most_ns.max(nanos(gap));
     }
 
-    /// A caller took a turn this long after its intended time.
+    /// Counts a slot that a busy caller started late.
     pub fn fell_behind(&mut self, behind: Duration) {
         self.lateness.behind += 1;
         self.lateness.behind_most_ns = self.lateness.behind_most_ns.max(nanos(behind));
     }
 
-    /// Counts one failed call.
     pub fn failed(&mut self, failure: &CallFailure) {
         self.failed_times(failure, 1);
     }
 
-    /// Counts failed calls of one kind.
+    /// Counts `times` failed calls with the same failure.
     pub fn failed_times(&mut self, failure: &CallFailure, times: u64) {
         let entry = self.failures.entry(failure.code);
         entry.or_insert_with(|| Failures { count: 0, sample: failure.message.clone() }).count += times;
     }
 
-    /// Counts the call of a position, which failed after this wait.
     pub fn failed_at(
         &mut self,
         position: u64,
@@ -290,7 +287,7 @@ impl Tally {
         self.succeeded
     }
 
-    /// Requests with a latency.
+    /// Returns the number of requests with a latency.
     pub fn counted_len(&self) -> u64 {
         self.latencies_ns.len()
     }
@@ -299,32 +296,31 @@ impl Tally {
         self.failures.values().map(|failures| failures.count).sum()
     }
 
-    /// Of the whole population, as etcd's tool computes it.
+    /// Returns the population standard deviation, like etcd's tool.
     pub fn stddev_ns(&self) -> f64 {
         (self.squares_ns / self.counted_len() as f64).sqrt()
     }
 
-    /// The latency at an index of the sorted ones.
     pub fn value_at(&self, index: u64) -> u64 {
         percentile::value_at(&self.latencies_ns, index).clamp(self.fastest_ns(), self.slowest_ns)
     }
 
-    /// The latency of a percentile; 0 when nothing counts.
+    /// Returns the latency of a percentile; 0 without requests.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         percentile::index(self.counted_len(), percent).map_or(self.slowest_ns, |index| self.value_at(index))
     }
 
-    /// Least latency; 0 when nothing counts.
+    /// Returns the least latency; 0 without requests.
     pub fn fastest_ns(&self) -> u64 {
         if self.counted_len() == 0 { 0 } else { self.fastest_ns }
     }
 
-    /// Requests that callers took: positions below this.
+    /// Returns the number of requests taken by callers, which is the end of the taken positions.
     pub fn taken_len(&self) -> u64 {
         self.succeeded + self.failed_len() + self.unanswered.count - self.unanswered.unsent
     }
 
-    /// The positions of calls in the run that failed or had no reply; `None` if there were too many to keep.
+    /// Returns the positions of calls that failed or had no reply; `None` if there were too many to record.
     pub fn failed_positions(&self) -> Option<&[u64]> {
         let all = self.taken_len() - self.succeeded;
         (self.failed_positions.len() as u64 == all).then_some(&self.failed_positions)
@@ -340,7 +336,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl Start {
-    /// The start of a run that began at `at`, a moment ago.
+    /// Returns the start of a run that started at `at`, shortly before now.
     pub fn new(at: Instant) -> Self {
         let since_start = at.elapsed();
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -355,12 +351,12 @@ impl Start {
         self.at.elapsed()
     }
 
-    /// A call without a reply, whose latency counts from `clock_from`, at this moment.
+    /// Returns a call without a reply at `now`, with a latency that counts from `clock_from`.
     pub fn wait(&self, clock_from: Instant, now: Instant) -> CallSample {
         self.sample(clock_from, clock_from, now, 0)
     }
 
-    /// A call whose latency counts from `clock_from`, handed to its connection at `sent_at` and answered at
+    /// Returns a call with a latency that counts from `clock_from`, sent at `sent_at` and completed at
     /// `now`.
     pub fn sample(&self, clock_from: Instant, sent_at: Instant, now: Instant, body_bytes: u64) -> CallSample {
         let began = clock_from.saturating_duration_since(self.at);
@@ -375,7 +371,7 @@ impl Start {
 }
 
 impl Lateness {
-    /// A smaller delay does not count: a reply takes tens of microseconds to read.
+    /// Smaller delays do not count: reading a reply takes tens of microseconds.
     pub const SLACK: Duration = Duration::from_millis(1);
 
     fn merge(&mut self, other: &Lateness) {
@@ -389,7 +385,7 @@ impl Lateness {
 }
 
 impl UnansweredCalls {
-    /// Those that a caller took: calls whose outcome is unknown.
+    /// Returns the number that were sent: calls with an unknown outcome.
     pub fn sent(&self) -> u64 {
         self.count - self.unsent
     }
@@ -428,7 +424,7 @@ mod tests {
         tally
     }
 
-    /// A call that has waited for so many seconds.
+    /// Returns a call that has waited for `seconds`.
     fn wait(seconds: u64) -> CallSample {
         let waited = Duration::from_secs(seconds);
         let began = Duration::from_secs(1);
@@ -483,7 +479,7 @@ mod tests {
         assert_eq!((tally.slowest_ns, tally.mean_ns.round()), (3_000_000_000, 1_000_500_000.0));
         assert_eq!(tally.failed_positions(), Some(&[2][..]));
         assert!(tally.latencies_ns.max() >= 2_990_000_000);
-        // A stall that lasts to the end shows in the second in which it began.
+        // A stall at the end of the run counts in the second in which it started.
         assert_eq!(tally.seconds.get(&1001).map(|second| second.greatest_ns), Some(3_000_000_000));
         let slowest = tally.slices.iter().map(|slice| slice.greatest_ns).max();
         assert_eq!(slowest, Some(3_000_000_000));
@@ -495,7 +491,7 @@ mod tests {
         for (failure, counted, latencies) in [
             (CallFailure::unavailable("gone"), FailedCalls::Apart, 2),
             (CallFailure::unavailable("gone"), FailedCalls::Included, 3),
-            // Nothing of a server that stands still would show otherwise.
+            // A stalled server would be invisible otherwise.
             (late, FailedCalls::Apart, 3),
         ] {
             let mut tally = tally(&[1, 1]);

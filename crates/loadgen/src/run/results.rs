@@ -1,4 +1,4 @@
-//! Results of a run: those of its threads, merged by role and kind.
+//! Results of a run: results of its threads, merged by role and kind.
 
 use crate::run::recorder::{Tally, UnansweredCalls};
 use bench_report::model::Machine;
@@ -8,83 +8,78 @@ use std::time::{Duration, Instant};
 
 /// A shorter wait is a slow request.
 const STALL_MIN: Duration = Duration::from_millis(500);
-/// Of the callers: with fewer in it, a stall is that of a few requests.
+/// Minimum share of waiting callers; a stall of fewer concerns single requests.
 const STALLED_MIN: f64 = 0.1;
-/// The share of the time in slow requests is at least so many times their share of all requests, or the
-/// percentiles show them.
+/// Minimum ratio of the time share of slow requests to their share of all requests; below it, percentiles
+/// show them.
 const UNDERSTATED_MIN: f64 = 10.0;
-/// The title of the puts whose events are measured.
+/// Title of the puts whose events are measured.
 pub const PUTS: &str = "Put summary:";
 
-/// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Loads,
     Watches,
 }
 
-/// The tallies of one thread by kind, and when its last result arrived.
+/// Tallies of a thread by kind, and the time of its last result.
 pub type ThreadTallies = (Vec<Tally>, Instant);
 
-/// What a thread ended with, and its own processor time as a share of the time that it ran.
+/// Result of a thread, and its CPU share while it ran.
 pub type ThreadEnded = (ThreadTallies, f64);
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measurement {
     pub tally: Tally,
-    /// From the common start to the last answer.
+    /// Time from the common start to the last response.
     pub wall: Duration,
     /// CPU time of this process during the run, user and kernel.
     pub client_cpu: Duration,
-    /// Worker threads.
     pub threads: usize,
-    /// Of the busiest worker thread, as a share of the wall time: at 1 it was the bottleneck, however idle
-    /// the others were.
+    /// CPU share of the busiest worker thread: at 1 it was the bottleneck, even if the remaining ones were
+    /// idle.
     pub busiest_thread: f64,
-    /// Requests per second that were intended, if the run had a pace.
+    /// Intended requests per second, if the run had a pace.
     pub intended_per_second: Option<f64>,
     pub clients: usize,
     #[serde(default)]
     pub conns: usize,
-    /// Those of all agents, if agents sent it.
+    /// Machines of all agents, if agents sent the load.
     #[serde(default)]
     pub machines: Vec<Machine>,
-    /// Callers sent the next request when they had the reply to the last one.
+    /// True if callers waited for a reply before the next request.
     #[serde(default)]
     pub closed_loop: bool,
-    /// Of all connections, including HTTP/2 framing.
+    /// Bytes of all connections, including HTTP/2 framing.
     pub sent_bytes: u64,
     pub received_bytes: u64,
     pub planned: u64,
-    /// [`super::LoadPlan::seconds_max`] ended it before its total.
+    /// True if [`super::LoadPlan::seconds_max`] stopped it before its total.
     pub capped: bool,
-    /// Why the run ended before its total, if it did.
+    /// Reason if the run stopped before its total.
     pub partial: Option<String>,
-    /// Events were measured, not requests.
+    /// True if events were measured instead of requests.
     pub events: bool,
-    /// Results that are reported apart, as far as there are several kinds.
     pub parts: Vec<KindResults>,
 }
 
-/// Results of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KindResults {
-    /// The line above its report.
+    /// Heading of its report.
     pub title: String,
     pub tally: Tally,
     pub wall: Duration,
 }
 
 impl KindResults {
-    /// What was measured, without the count of it.
+    /// Returns the measured kind, without its count.
     pub fn kind(&self) -> &str {
         let title = self.title.lines().next().unwrap_or_default().trim_end_matches(':');
         title.strip_prefix("Total ").and_then(|kind| kind.split(" Ops").next()).unwrap_or(title)
     }
 }
 
-/// Results of the threads of one role.
 pub struct MergedResults {
     pub tallies: Vec<Tally>,
     pub end: Instant,
@@ -102,13 +97,12 @@ impl MergedResults {
         self.end = self.end.max(end);
     }
 
-    /// The results of one kind, under a separate line.
     pub fn part(&self, title: impl Into<String>, kind: usize, start: Instant) -> KindResults {
         let tally = self.tallies.get(kind).cloned().unwrap_or_default();
         KindResults { title: title.into(), tally, wall: self.end - start }
     }
 
-    /// All kinds together.
+    /// Merges all kinds.
     pub fn whole(mut self) -> Tally {
         let mut whole = if self.tallies.is_empty() { Tally::new() } else { self.tallies.remove(0) };
         self.tallies.iter().for_each(|part| whole.merge(part));
@@ -116,20 +110,19 @@ impl MergedResults {
     }
 }
 
-/// A time without replies that a closed loop shows as few slow requests.
+/// A time without replies that a closed loop reports as few slow requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HiddenStall {
     pub longest: Duration,
     /// Requests that were slow because of it.
     pub requests: u64,
-    /// Of so many.
+    /// Number of all counted requests.
     pub counted: u64,
-    /// Of the time of all callers.
     pub time_share: f64,
 }
 
 impl Measurement {
-    /// See [`HiddenStall`].
+    /// Returns the hidden stall, if any; see [`HiddenStall`].
     pub fn hidden_stall(&self) -> Option<HiddenStall> {
         let is_hidden = |stall: &HiddenStall| {
             stall.time_share >= stall.requests as f64 / stall.counted as f64 * UNDERSTATED_MIN
@@ -137,9 +130,9 @@ impl Measurement {
         self.stall().filter(is_hidden)
     }
 
-    /// The same, also if percentiles show it.
+    /// Returns the stall, even if percentiles show it.
     pub fn stall(&self) -> Option<HiddenStall> {
-        // Events follow puts, and none is due while the puts wait.
+        // Events follow puts, so none is due while the puts wait.
         let puts = || self.parts.iter().find(|part| part.title == PUTS).map(|part| &part.tally);
         let tally = if self.events { puts()? } else { &self.tally };
         let longest = Duration::from_nanos(tally.slowest_ns);
@@ -152,7 +145,8 @@ impl Measurement {
         is_of_many.then_some(stall)
     }
 
-    /// Calls that took `least` nanoseconds or more, and their share of the time of all callers.
+    /// Returns the number of calls that took at least `least` nanoseconds, and their share of the time of
+    /// all callers.
     pub fn slow(&self, times: &Histogram<u64>, least: u64) -> (u64, f64) {
         let steps = times.iter_recorded().filter(|step| step.value_iterated_to() >= least);
         let (calls, waited_ns) = steps.fold((0, 0.0), |(calls, waited_ns), step| {
@@ -162,35 +156,35 @@ impl Measurement {
         (calls, waited_ns / (self.wall.as_nanos() as f64 * self.clients as f64))
     }
 
-    /// Successful requests per second.
+    /// Returns the successful requests per second.
     pub fn per_second(&self) -> f64 {
         self.tally.succeeded_len() as f64 / self.wall.as_secs_f64()
     }
 
-    /// Failures of all kinds.
+    /// Returns the number of failures of all kinds.
     pub fn failed_len(&self) -> u64 {
         self.tallies().map(Tally::failed_len).sum()
     }
 
-    /// Calls that failed, and requests and events that were due and had no reply when the run ended.
+    /// Counts failed calls, and due requests and events without a reply at the end of the run.
     pub fn errors(&self) -> u64 {
         self.failed_len() + self.unanswered().count
     }
 
-    /// Requests and events of all kinds that were due and had no reply when the run ended.
+    /// Returns the due requests and events of all kinds without a reply at the end of the run.
     pub fn unanswered(&self) -> UnansweredCalls {
         let mut all = UnansweredCalls::default();
         self.tallies().for_each(|tally| all.merge(tally.unanswered));
         all
     }
 
-    /// The results, by kind where there are several.
+    /// Returns the results, by kind if there are several.
     pub fn tallies(&self) -> impl Iterator<Item = &Tally> {
         let whole = self.parts.is_empty().then_some(&self.tally);
         whole.into_iter().chain(self.parts.iter().map(|part| &part.tally))
     }
 
-    /// Processor time of this process per successful request.
+    /// Returns the processor time of this process per successful request.
     pub fn client_cpu_micros(&self) -> f64 {
         self.client_cpu.as_secs_f64() * 1e6 / self.tally.succeeded_len() as f64
     }

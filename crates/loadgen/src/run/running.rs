@@ -1,4 +1,4 @@
-//! A run in progress: its figures so far, and the measurement at its end.
+//! A run in progress: its results so far, and the final measurement.
 
 use super::leader::LeaderWatch;
 use super::plan::{Error, LoadPlan};
@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a thread runs by, since when, and whether it is the run itself and not what is sent before it.
+/// Schedule and start time of a thread; false for the warm-up.
 pub(super) type Begin = (Arc<Schedule>, Instant, bool);
 
 /// A thread of a run, which waits for the start.
@@ -28,22 +28,20 @@ pub(super) struct Thread {
     pub(super) handle: JoinHandle<std::io::Result<ThreadEnded>>,
 }
 
-/// A run in progress.
 pub struct ActiveRun {
     pub(super) plan: LoadPlan,
     pub(super) control: Arc<Control>,
     pub(super) threads: Vec<Thread>,
     pub(super) schedule: Arc<Schedule>,
     pub(super) ledger: Option<Arc<Ledger>>,
-    /// Ends with the run.
+    /// Stopped with the run.
     pub(super) _leader: Option<LeaderWatch>,
-    /// For connections and watchers, before the start.
+    /// Time spent on connections and watchers before the start.
     pub(super) preparing: Duration,
     pub(super) start: Instant,
     pub(super) cpu_at_start: Duration,
 }
 
-/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunProgress {
     pub answered: u64,
@@ -55,13 +53,13 @@ pub struct RunProgress {
 }
 
 impl RunProgress {
-    /// How long the oldest request without a reply has waited.
+    /// Returns the wait of the oldest request without a reply.
     pub fn oldest_wait(&self, waiting: &WaitingCalls) -> Option<Duration> {
         waiting.oldest.map(|since| self.passed.saturating_sub(since))
     }
 }
 
-/// What one endpoint has answered so far.
+/// Results of an endpoint so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfEndpoint {
     pub endpoint: Endpoint,
@@ -72,12 +70,11 @@ pub struct OfEndpoint {
 }
 
 impl ActiveRun {
-    /// A handle that stops the run.
+    /// Returns a handle that stops the run.
     pub fn control(&self) -> Arc<Control> {
         self.control.clone()
     }
 
-    /// What the run measures: requests or events.
     fn measures(&self) -> Role {
         if self.plan.measures_events() { Role::Watches } else { Role::Loads }
     }
@@ -100,7 +97,7 @@ impl ActiveRun {
         let answered: u64 = self.counters().map(WorkerCounters::answered).sum();
         let failed: u64 = self.counters().map(WorkerCounters::failed).sum();
         let total = match (self.total(), self.plan.seconds_max) {
-            // As many as the rest of the time will bring at the rate so far.
+            // Extrapolated to the remaining time at the rate so far.
             (LoadPlan::OPEN_END, Some(seconds)) => {
                 let passed = self.start.elapsed().as_secs_f64() / seconds.as_secs_f64();
                 ((answered + failed) as f64 / passed.clamp(1e-3, 1.0)) as u64
@@ -108,7 +105,7 @@ impl ActiveRun {
             (total, _) => total,
         };
         let now = Instant::now();
-        // Also where events are measured: none is due while the puts wait.
+        // Also if events are measured: none is due while the puts wait.
         let mut waiting = self.schedule.overdue(now);
         self.threads.iter().for_each(|thread| waiting.add(thread.counters.waiting()));
         RunProgress {
@@ -121,7 +118,7 @@ impl ActiveRun {
         }
     }
 
-    /// What each endpoint has answered so far.
+    /// Returns the results of each endpoint so far.
     pub fn by_endpoint(&self) -> Vec<OfEndpoint> {
         let measures = self.measures();
         let threads = || self.threads.iter().filter(|thread| thread.role == measures);
@@ -143,19 +140,19 @@ impl ActiveRun {
         self.plan.endpoints.iter().enumerate().map(of).collect()
     }
 
-    /// How many calls have failed so far, by code.
+    /// Counts the failed calls so far, by code.
     pub fn failures(&self) -> BTreeMap<Code, u64> {
         by_code(self.counters())
     }
 
-    /// Latencies so far, coarsely: enough for a live figure.
+    /// Returns the latencies so far, at a low resolution for live displays.
     pub fn latencies(&self) -> StepCounts {
         let mut all = StepCounts::default();
         self.counters().for_each(|counters| all.merge(&counters.latencies()));
         all
     }
 
-    /// Waits for the end.
+    /// Waits for the run and returns its results.
     pub fn finish(self) -> Result<Measurement, Error> {
         let (planned, measures, start) = (self.total(), self.measures(), self.start);
         let mut measurement = Measurement {
@@ -189,11 +186,11 @@ impl ActiveRun {
             loaded.tallies[self.plan.kind(position)].unsent(&began.wait(start + due, start + due + waited));
         }
         if self.plan.puts_are_awaited() {
-            // Where events are missing, the last one is not the end.
+            // If events are missing, the run lasts longer than the last event.
             watched.end = watched.end.max(loaded.end);
         }
         let loaded_len: u64 = loaded.tallies.iter().map(|it| it.succeeded_len() + it.failed_len()).sum();
-        // Events of puts that failed are missing for another reason than a time limit.
+        // Events of failed puts are missing for another reason than a time limit.
         let is_sent = self.plan.puts_are_awaited() && loaded_len >= self.plan.total;
         measurement.client_cpu = process_cpu() - self.cpu_at_start;
         measurement.wall = match measures {
@@ -204,11 +201,11 @@ impl ActiveRun {
         measurement.parts = self.plan.parts(&loaded, &watched, start, self.preparing);
         measurement.tally = match measures {
             Role::Loads => loaded.whole(),
-            // Creations come first and are no events.
+            // Creations come first and are not events.
             Role::Watches => watched.tallies.into_iter().nth(watchers::EVENTS).unwrap_or_default(),
         };
         let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
-        // Of a load without an end: what was due.
+        // For a load without a total, the number of due requests.
         let due = ended + measurement.tally.unanswered.count;
         measurement.planned = if planned == LoadPlan::OPEN_END { due } else { planned };
         measurement.partial = self.control.reason().filter(|_| ended < planned);
@@ -219,7 +216,7 @@ impl ActiveRun {
 }
 
 impl LoadPlan {
-    /// The results that are reported apart.
+    /// Returns the separately reported results.
     fn parts(
         &self,
         loaded: &MergedResults,
@@ -270,7 +267,7 @@ fn by_code<'a>(counters: impl Iterator<Item = &'a WorkerCounters>) -> BTreeMap<C
     all
 }
 
-/// Processor time of the whole process since it began.
+/// Returns the processor time of the process.
 pub(crate) fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -1,57 +1,55 @@
-//! When requests are sent: assigns turns until the total is reached.
+//! The times of requests: assigns send slots until the total is reached.
 //!
-//! * Closed loop: a caller takes its next turn when its previous request is answered; with a rate, turns are
-//!   spaced by a token bucket of one token shared by all callers, and waiting for it is outside the measured
-//!   time.
-//! * Open loop: turn i is due at `start + i / rate` even if the server stalls, and its latency counts from
+//! * Closed loop: a caller takes its next slot when its previous request is complete; with a rate, slots are
+//!   spaced by a shared token bucket of size one, and waiting for it is not part of the measured time.
+//! * Open loop: slot i is due at `start + i / rate` even if the server stalls, and its latency counts from
 //!   then.
 //!
-//! Must not depend on requests, connections or results. Time is an argument.
+//! Independent of requests, connections and results. Time is an argument.
 
 use super::stages::Stages;
 use crate::stats::progress::WaitingCalls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The pace of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunPace {
-    /// As fast as replies arrive.
+    /// No pacing: the next request follows the reply.
     Unlimited,
-    /// At most so many per second; latency counts from the sending.
+    /// Maximum rate per second; latency counts from sending.
     AtMost(f64),
-    /// So many per second; latency counts from the intended time of sending.
+    /// Rate per second; latency counts from the intended send time.
     Open(f64),
-    /// The same at rates that change.
+    /// Like `Open`, with changing rates.
     Stages(Stages),
 }
 
-/// Turns of one run, shared by all workers.
+/// Send slots of a run, shared by all workers.
 #[derive(Debug)]
 pub struct Schedule {
     total: u64,
     taken: AtomicU64,
     pace: RunPace,
     start: Instant,
-    /// No turns are assigned after this time, even if some are left.
+    /// Time limit, after which no slots are assigned.
     until: Option<Instant>,
-    /// Nanoseconds after `start` at which the bucket holds a token again.
+    /// Nanoseconds after `start` at which the bucket contains a token again.
     token_at: AtomicU64,
 }
 
-/// The right to send one request.
+/// The right to send a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SendSlot {
     /// 0, 1, 2, … without gaps over all workers.
     pub position: u64,
-    /// Not before this moment; `None` means at once.
+    /// Earliest send time; `None` means immediately.
     pub due: Option<Instant>,
-    /// Latency counts from `due` instead of the moment of sending.
+    /// Latency counts from `due` instead of the send time.
     pub from_due: bool,
 }
 
 impl RunPace {
-    /// When the request at a position is due in an open loop, since the start.
+    /// Returns the due time of a position in an open loop, since the start.
     fn when(&self, position: u64) -> Duration {
         match self {
             RunPace::Open(per_second) => Duration::from_secs_f64(position as f64 / per_second),
@@ -62,19 +60,19 @@ impl RunPace {
 }
 
 impl SendSlot {
-    /// The moment that latency counts from, for a caller that could send at `since`.
+    /// Returns the start of the latency, for a caller that could send at `since`.
     pub fn counts_from(&self, since: Instant) -> Instant {
         self.due.filter(|_| self.from_due).unwrap_or(since)
     }
 }
 
 impl Schedule {
-    /// `start` is the moment that an open loop counts from.
+    /// Creates a schedule; an open loop counts from `start`.
     pub fn new(total: u64, pace: RunPace, start: Instant) -> Self {
         Self { total, taken: AtomicU64::new(0), pace, start, until: None, token_at: AtomicU64::new(0) }
     }
 
-    /// Ends the schedule at a moment, if one is given, where the total would take longer.
+    /// Sets a time limit.
     pub fn until(self, until: Option<Instant>) -> Self {
         Self { until, ..self }
     }
@@ -84,14 +82,14 @@ impl Schedule {
         self.taken.store(self.total, Relaxed);
     }
 
-    /// Whether its time limit has passed.
+    /// Reports whether the time limit has passed.
     pub fn is_over(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now >= until)
     }
 
-    /// The next turn, or `None` when all were taken.
+    /// Takes the next slot; `None` when all were taken.
     pub fn take(&self, now: Instant) -> Option<SendSlot> {
-        // Checked first, so that idle callers do not increase the counter.
+        // Checked first, so that idle callers do not increment the counter.
         if self.taken.load(Relaxed) >= self.total || self.is_over(now) {
             return None;
         }
@@ -104,19 +102,19 @@ impl Schedule {
             RunPace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
             RunPace::Open(_) | RunPace::Stages(_) => (Some(self.start + self.pace.when(position)), true),
         };
-        // A turn after the time limit would keep its caller, and the run, waiting for it.
+        // A slot after the time limit would delay its caller, and the run.
         let in_time = due.zip(self.until).is_none_or(|(due, until)| due < until);
         in_time.then_some(SendSlot { position, due, from_due })
     }
 
-    /// Whether its time limit passed so long ago.
+    /// Reports whether the time limit passed at least `patience` ago.
     pub fn is_over_since(&self, now: Instant, patience: Duration) -> bool {
         self.until.is_some_and(|until| now >= until + patience)
     }
 
-    /// The positions of an open loop that were due, and not taken, when the run ended: when each was due
-    /// since the start, and how long it has waited. After the time limit no turn is due, but those that were
-    /// wait on while the run awaits replies.
+    /// Iterates over the due positions of an open loop that were not taken when the run stopped: position,
+    /// due time since the start, and wait. No slots become due after the time limit, but earlier ones
+    /// continue to wait while the run awaits replies.
     pub fn unsent(&self, ended: Instant) -> impl Iterator<Item = (u64, Duration, Duration)> {
         let end = self.until.map_or(ended, |until| until.min(ended));
         let passed = end.saturating_duration_since(self.start);
@@ -134,7 +132,7 @@ impl Schedule {
         })
     }
 
-    /// Requests of an open loop that are due and that no caller has taken.
+    /// Returns the due requests of an open loop that no caller has taken.
     pub fn overdue(&self, now: Instant) -> WaitingCalls {
         let mut unsent = self.unsent(now);
         let overdue = unsent.size_hint().0 as u64;
@@ -145,7 +143,7 @@ impl Schedule {
     fn reserve_token(&self, per_second: f64, now: Instant) -> Option<Instant> {
         let interval_ns = (1e9 / per_second) as u64;
         let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
-        // Unused tokens beyond the first are lost: the bucket holds one.
+        // Unused tokens beyond the first are lost: the bucket size is one.
         let next = |token_at: u64| Some(token_at.max(now_ns) + interval_ns);
         let token_at = self.token_at.fetch_update(Relaxed, Relaxed, next).expect("next is never None");
         (token_at > now_ns).then(|| self.start + Duration::from_nanos(token_at))
@@ -230,7 +228,7 @@ mod tests {
             unsent.map(|(_, _, wait)| wait.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(waits(RunPace::Open(10.0), None, 2), [250, 150, 50]);
-        // No more are due after the time limit, but the run goes on while replies are missing.
+        // No further slots are due after the time limit, but waits grow while replies are missing.
         assert_eq!(waits(RunPace::Open(10.0), Some(250), 1), [350, 250]);
         assert_eq!(waits(RunPace::Open(10.0), None, 7), [0; 0]);
         assert_eq!(waits(RunPace::Open(1000.0), None, 9), [441]);

@@ -1,18 +1,17 @@
-//! Stages of an open loop: the rate goes from that of the stage before to that of the stage, in a straight
-//! line.
+//! Stages of an open loop: the rate changes linearly from the previous stage's rate to that of the stage.
 //!
-//! Must not depend on schedules.
+//! Independent of schedules.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// More have no use, and a pace stays small enough to be copied.
+/// Upper bound that keeps a pace small enough to copy.
 const STAGES_MAX: usize = 8;
 const SECONDS_MAX: f64 = 30.0 * 86_400.0;
 const PER_SECOND_MAX: f64 = 1e9;
 
-/// See the module's head. The first stage begins at rate 0.
+/// Stages of a load. The first stage starts at rate 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stages {
     stages: [RateStage; STAGES_MAX],
@@ -22,13 +21,13 @@ pub struct Stages {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct RateStage {
     seconds: f64,
-    /// Per second, at its beginning and its end.
+    /// Requests per second at the start and the end of the stage.
     from: f64,
     to: f64,
 }
 
 impl RateStage {
-    /// Requests that are due up to a moment of the stage.
+    /// Returns the requests due up to a time in the stage.
     fn due(&self, seconds: f64) -> f64 {
         (self.from + (self.to - self.from) * seconds / self.seconds / 2.0) * seconds
     }
@@ -37,7 +36,7 @@ impl RateStage {
         self.due(self.seconds)
     }
 
-    /// When so many requests are due: the root of `due(seconds) = requests`.
+    /// Returns the time at which `requests` are due: the root of `due(seconds) = requests`.
     fn when(&self, requests: f64) -> f64 {
         let slope = (self.to - self.from) / self.seconds;
         let root = (self.from * self.from + 2.0 * slope * requests).max(0.0).sqrt();
@@ -50,7 +49,7 @@ impl Stages {
         &self.stages[..self.len]
     }
 
-    /// Requests of all stages.
+    /// Returns the requests of all stages.
     pub fn total(&self) -> u64 {
         self.all().iter().map(RateStage::total).sum::<f64>() as u64
     }
@@ -59,7 +58,7 @@ impl Stages {
         Duration::from_secs_f64(self.all().iter().map(|stage| stage.seconds).sum())
     }
 
-    /// When the request at a position is due, since the start.
+    /// Returns the due time of a position, since the start.
     pub fn when(&self, position: u64) -> Duration {
         let (mut rest, mut begin) = (position as f64, 0.0);
         for stage in self.all() {
@@ -70,13 +69,13 @@ impl Stages {
             rest -= total;
             begin += stage.seconds;
         }
-        // A warm-up may be longer: the last rate goes on.
+        // A warm-up may be longer: the last rate continues.
         let last = self.all().last().map_or(0.0, |stage| stage.to);
         let later = if last > 0.0 { rest / last } else { SECONDS_MAX };
         Duration::from_secs_f64(begin + later.min(SECONDS_MAX))
     }
 
-    /// How many requests are due after so long.
+    /// Returns the number of requests due after `passed`.
     pub fn due(&self, passed: Duration) -> u64 {
         let mut rest = passed.as_secs_f64();
         let mut due = 0.0;
@@ -91,7 +90,7 @@ impl Stages {
 impl FromStr for Stages {
     type Err = String;
 
-    /// `10s:1000,30s:1000,5s:0`: seconds and the rate at their end.
+    /// Parses `10s:1000,30s:1000,5s:0`: durations with the rate at the end of each.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut stages = Self::default();
         let mut from = 0.0;

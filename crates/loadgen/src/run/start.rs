@@ -1,4 +1,4 @@
-//! The beginning of a run: opens connections and watchers on each thread, then starts all at once.
+//! The start of a run: opens connections and watchers on each thread, then starts all threads together.
 
 use super::callers::kubernetes::{self, KubernetesCaller};
 use super::callers::pages::PagesCaller;
@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// A run whose connections and watchers are open.
+/// A run with open connections and watchers.
 pub struct PreparedRun {
     plan: LoadPlan,
     control: Arc<Control>,
@@ -36,20 +36,19 @@ pub struct PreparedRun {
     took: Duration,
 }
 
-/// What a worker has of a run: its number, and what it shares with the other threads.
+/// A worker's number and the state it shares with the other threads.
 #[derive(Clone)]
 struct Share {
     thread: usize,
     threads: usize,
     control: Arc<Control>,
-    /// The place of the leader among the endpoints, if requests follow it.
+    /// Index of the leading endpoint, if requests follow it.
     leader: Option<Arc<AtomicUsize>>,
     counters: Arc<WorkerCounters>,
-    /// The same for each endpoint.
     by_endpoint: Arc<[WorkerCounters]>,
 }
 
-/// The connections and callers of one worker, by protocol.
+/// Connections and callers of a worker, by protocol.
 enum Carrier {
     Grpc(Box<Worker>),
     HttpJson(Tasks<gateway::Conn>),
@@ -57,7 +56,7 @@ enum Carrier {
     Stm(Tasks<StmCaller>),
     Ycsb(Tasks<YcsbCaller>),
     Kubernetes(Tasks<KubernetesCaller>),
-    /// Until they run, which they do once.
+    /// None after they have run, which they do once.
     Watchers(Option<Box<Watchers>>),
 }
 
@@ -101,7 +100,7 @@ impl LoadPlan {
             threads.push(Thread { role, starter, counters, by_endpoint, handle });
         }
         drop(connected);
-        // Each thread reports once; a failed one makes the others end when their starters are dropped.
+        // Each thread reports once; after a failure, dropping the starters stops the remaining ones.
         let all = |threads: &[Thread]| connects.iter().take(threads.len()).collect::<Result<(), String>>();
         all(&threads).map_err(Error::Connect)?;
         let took = begin.elapsed();
@@ -115,17 +114,17 @@ impl LoadPlan {
         Ok(PreparedRun { plan: self, control, threads, ledger, leader, took })
     }
 
-    /// Opens all connections, then lets every worker begin at the same moment.
+    /// Opens all connections, then starts all workers at the same time.
     pub fn start(self) -> Result<ActiveRun, Error> {
         self.prepare().map(PreparedRun::begin)
     }
 
-    /// Runs to the end.
+    /// Runs to completion.
     pub fn measure(self) -> Result<Measurement, Error> {
         self.start()?.finish()
     }
 
-    /// The body of one worker thread.
+    /// Body of a worker thread.
     fn work(
         self,
         role: Role,
@@ -140,7 +139,7 @@ impl LoadPlan {
             Ok(carrier) => (Ok(()), Some(carrier)),
             Err(reason) => (Err(reason), None),
         };
-        // The receiver is gone only if another worker failed.
+        // The receiver is dropped only if another worker failed.
         let _ = connected.send(result);
         if let Some(mut carrier) = carrier {
             while let Ok((schedule, start, is_the_run)) = begin.recv() {
@@ -162,7 +161,7 @@ impl LoadPlan {
         Ok(((Vec::new(), Instant::now()), 0.0))
     }
 
-    /// Opens the connections of one worker.
+    /// Opens the connections of a worker.
     async fn connect(self, role: Role, share: Share, ledger: Option<Arc<Ledger>>) -> Result<Carrier, String> {
         if let (Role::Watches, Some(watching), Some(ledger)) = (role, &self.watching, ledger) {
             let streams = share.of(watching.streams).collect();
@@ -234,7 +233,7 @@ impl LoadPlan {
         }
     }
 
-    /// Where a connection object connects to. A load that follows the leader needs all of them.
+    /// Returns the endpoints of a connection object. A load that follows the leader needs all of them.
     fn endpoints_of(&self, object: usize) -> &[Endpoint] {
         if self.connect == Connect::All || self.target == EndpointTarget::Leader {
             return &self.endpoints;
@@ -248,14 +247,13 @@ impl LoadPlan {
         Terms { request_timeout, failed_calls, patience, control, counters, by_endpoint }
     }
 
-    /// Callers whose connection object belongs to this worker.
+    /// Counts the callers with a connection object of this worker.
     fn callers(&self, share: &Share) -> usize {
         let Share { thread, threads, .. } = share;
         (0..self.clients).filter(|caller| caller % self.conns % threads == *thread).count()
     }
 
-    /// The share of one worker: connection objects `thread`, `thread + threads`, … and the callers that use
-    /// them.
+    /// Returns the part of a worker: connection objects `thread`, `thread + threads`, … and their callers.
     fn setup(self, share: Share) -> Result<WorkerSetup, String> {
         let path = self.workload.path();
         let endpoints_len = self.endpoints_of(0).len();
@@ -294,14 +292,14 @@ impl LoadPlan {
 }
 
 impl Share {
-    /// Every `threads`-th of so many things.
+    /// Returns every `threads`-th index below `all`.
     fn of(&self, all: usize) -> impl Iterator<Item = usize> {
         (self.thread..all).step_by(self.threads)
     }
 }
 
 impl Carrier {
-    /// Sends and receives until the schedule is used up or the run is stopped.
+    /// Sends and receives until the schedule is exhausted or the run is stopped.
     async fn run(
         &mut self,
         schedule: Arc<Schedule>,
@@ -324,7 +322,7 @@ impl Carrier {
 }
 
 impl PreparedRun {
-    /// Lets all threads begin at the same moment.
+    /// Starts all threads at the same time.
     pub fn begin(self) -> ActiveRun {
         let Self { plan, control, threads, ledger, leader, took: preparing } = self;
         let start = Instant::now();
@@ -348,7 +346,7 @@ impl PreparedRun {
 
 fn begin_all(threads: &[Thread], schedule: &Arc<Schedule>, start: Instant, is_the_run: bool) {
     for thread in threads {
-        // The error of a thread that ended is found when it is joined.
+        // The error of an exited thread is found when it is joined.
         let _ = thread.starter.send((schedule.clone(), start, is_the_run));
     }
 }

@@ -1,24 +1,23 @@
-//! Counters of one server, from either source.
+//! Counters of a server, from either source.
 
 use procfs::process::{Process, Stat};
 use procfs::{CurrentSI, KernelStats, ProcResult};
 
 use crate::client::endpoint::Endpoint;
 
-/// The counters of one server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServerCounters {
-    /// When the process began, in any unit; where it says so.
+    /// Start time of the process, in any unit, if available.
     pub began: Option<f64>,
     pub cpu_seconds: f64,
-    /// The part outside the kernel, where it is counted apart.
+    /// Time in user mode, if counted separately.
     pub user_seconds: Option<f64>,
     pub resident_bytes: u64,
     pub resident_peak_bytes: Option<u64>,
     pub bytes_written: Option<u64>,
 }
 
-/// Why a server's counters could not be read.
+/// Error of reading counters.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("read /proc/{pid}")]
@@ -36,7 +35,8 @@ impl Error {
 }
 
 impl ServerCounters {
-    /// Whether the process is another one; where none says when it began, its processor time has fallen.
+    /// Reports whether the process was restarted; without a start time, whether its processor time has
+    /// decreased.
     pub fn is_of_another_process(&self, earlier: &ServerCounters) -> bool {
         match (earlier.began, self.began) {
             (Some(earlier), Some(later)) => later != earlier,
@@ -63,15 +63,15 @@ pub(super) fn counters(pid: u32) -> Result<ServerCounters, Error> {
     counters().map_err(|source| Error::Proc { pid, source })
 }
 
-/// CPU seconds, in hundredths, and resident bytes of a local process: one small file, cheap enough to be read
-/// ten times a second.
+/// Returns CPU seconds, in hundredths, and resident bytes of a local process: a single small file, cheap
+/// enough to read ten times a second.
 pub fn usage(pid: u32) -> Option<(f64, u64)> {
     let stat = Process::new(pid as i32).and_then(|process| process.stat()).ok()?;
     Some((cpu_seconds(&stat), stat.rss * procfs::page_size()))
 }
 
-/// CPU seconds of this machine since it started: all processors, except when idle, waiting for the disk, or
-/// taken by other guests.
+/// Returns the CPU seconds of this machine since boot: all processors, except when idle, waiting for the
+/// disk, or used by other guests.
 pub fn machine_cpu_seconds() -> Option<f64> {
     let total = KernelStats::current().ok()?.total;
     let interrupts = total.irq.unwrap_or(0) + total.softirq.unwrap_or(0);
@@ -86,7 +86,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / procfs::ticks_per_second() as f64
 }
 
-/// Of the threads that exist now; 0 where the kernel does not count it.
+/// Returns the CPU seconds of the current threads; 0 if the kernel does not count them.
 fn threads_cpu_seconds(process: &Process) -> f64 {
     let ran_ns = process.tasks().into_iter().flatten().filter_map(|task| task.ok()?.schedstat().ok());
     ran_ns.map(|ran| ran.sum_exec_runtime).sum::<u64>() as f64 / 1e9

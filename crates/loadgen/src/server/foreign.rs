@@ -1,11 +1,11 @@
-//! Processor time of programs on this machine that are no part of a measurement.
+//! Processor time of programs on this machine outside of the measurement.
 
 use super::{Probe, ServerFigures, machine_cpu_seconds};
 use crate::client::endpoint::Endpoint;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// Counts from a moment on.
+/// Measures from its creation on.
 pub struct ForeignCpu {
     machine_seconds: Option<f64>,
     begin: Instant,
@@ -17,13 +17,13 @@ impl ForeignCpu {
         Self { machine_seconds: machine_cpu_seconds(), begin: Instant::now(), took: None }
     }
 
-    /// No longer counts.
+    /// Stops measuring.
     pub fn end(&mut self) {
         let machine = machine_cpu_seconds().zip(self.machine_seconds);
         self.took = machine.map(|(later, earlier)| (later - earlier, self.begin.elapsed()));
     }
 
-    /// Of this machine's processors; `None` where a server that runs here does not tell its part.
+    /// Returns the share of this machine's processors; `None` if the usage of a local server is unknown.
     pub fn share(&self, client: Duration, probes: &[Probe], spent: Option<&ServerFigures>) -> Option<f64> {
         let (machine, took) = self.took?;
         let here: Vec<bool> = probes.iter().map(Probe::is_here).collect();
@@ -42,7 +42,7 @@ impl ForeignCpu {
 }
 
 impl Probe {
-    /// Whether the server runs on this machine.
+    /// Reports whether the server runs on this machine.
     fn is_here(&self) -> bool {
         match self {
             Probe::Process { .. } => true,
@@ -51,7 +51,7 @@ impl Probe {
     }
 }
 
-/// Only an address of this machine can be bound.
+/// Reports whether an endpoint is local: only a local address can be bound.
 fn is_own(endpoint: &Endpoint) -> bool {
     let addresses = (endpoint.host(), 0).to_socket_addrs().into_iter().flatten();
     { addresses }.any(|address| TcpListener::bind(address).is_ok())

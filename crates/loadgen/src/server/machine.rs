@@ -1,4 +1,4 @@
-//! The machine of a report.
+//! The description of the machine in a report.
 
 use bench_report::model::{DiskInfo, Machine};
 use procfs::{Current, Meminfo, MountEntry};
@@ -15,7 +15,7 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The machine without its disk.
+/// Describes the machine without its disk.
 pub fn describe() -> Machine {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let trimmed = |path: &str| text(path).trim().to_owned();
@@ -32,7 +32,7 @@ pub fn describe() -> Machine {
     }
 }
 
-/// The name that x86 and most ARM kernels give; ARM servers often give none.
+/// Returns the processor name of x86 and most ARM kernels; ARM servers often lack one.
 fn processor(cpuinfo: &str) -> String {
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
@@ -42,7 +42,7 @@ fn processor(cpuinfo: &str) -> String {
     field("model name").or_else(|| field("Model")).or_else(part).unwrap_or_else(|| "unknown".into())
 }
 
-/// The file system of a directory, and the latency of a sync on it.
+/// Describes the file system of a directory, with its sync latency.
 pub fn disk(directory: &Path) -> DiskInfo {
     let path = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let mount = mount_of(procfs::mounts().unwrap_or_default(), &path);
@@ -50,18 +50,18 @@ pub fn disk(directory: &Path) -> DiskInfo {
     DiskInfo { directory: path.display().to_string(), filesystem, device, sync_ms: sync_ms(&path).ok() }
 }
 
-/// The innermost mount that holds the path.
+/// Returns the innermost mount that contains the path.
 fn mount_of(mounts: Vec<MountEntry>, path: &Path) -> Option<MountEntry> {
     let holding = mounts.into_iter().filter(|mount| path.starts_with(&mount.fs_file));
     holding.max_by_key(|mount| mount.fs_file.len())
 }
 
-/// The median of some appends with fdatasync.
+/// Returns the median of some appends with fdatasync.
 fn sync_ms(directory: &Path) -> std::io::Result<f64> {
     let path = directory.join(format!("loadgen-{}-sync", std::process::id()));
     let measured =
         OpenOptions::new().create_new(true).append(true).open(&path).and_then(|file| appends(&file));
-    // Created above; if it cannot be removed, it stays.
+    // If it cannot be removed, it stays.
     let _ = std::fs::remove_file(&path);
     let mut millis = measured?;
     millis.sort_unstable_by(f64::total_cmp);

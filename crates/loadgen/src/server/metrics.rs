@@ -1,4 +1,4 @@
-//! Counters that a server exports at `/metrics` on its client port, in the text format of Prometheus.
+//! Counters of a server's `/metrics` endpoint on its client port, in Prometheus's text format.
 
 use super::counters::{Error, ServerCounters};
 use crate::client::dial;
@@ -11,21 +11,19 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Disk and peer metrics of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerMetrics {
-    /// Seconds of each sync of the log.
+    /// Durations of log syncs, in seconds.
     pub syncs: Buckets,
-    /// Seconds of each probe of a peer.
+    /// Durations of peer probes, in seconds.
     pub round_trips: Buckets,
-    /// To all peers.
     pub peer_sent_bytes: Option<f64>,
 }
 
 /// A Prometheus histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Buckets {
-    /// Upper bound and number of values at or below it, ascending.
+    /// Upper bound and cumulative count, ascending.
     at_most: Vec<(f64, f64)>,
     count: f64,
     sum: f64,
@@ -38,7 +36,7 @@ pub(super) async fn counters(endpoint: &Endpoint) -> Result<ServerCounters, Erro
     parse(&page).ok_or_else(|| Error::Metrics { endpoint: endpoint.clone(), reason })
 }
 
-/// What the server at `endpoint` was built with, if it says so as Go's programs do: etcd does.
+/// Returns the build information of the server at `endpoint` in the format of Go programs, such as etcd.
 pub async fn built_with(endpoint: &Endpoint) -> Option<String> {
     let page = fetch(endpoint).await.ok()?;
     samples(&page, "go_info").next().map(|(labels, _)| labels.to_owned())
@@ -73,13 +71,13 @@ fn parse(page: &str) -> Option<ServerCounters> {
     })
 }
 
-/// The value of a sample without labels.
+/// Returns the value of a sample without labels.
 fn value(page: &str, name: &str) -> Option<f64> {
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Labels (empty where there are none) and value of every sample of this name.
+/// Iterates over labels (may be empty) and value of every sample with this name.
 fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
     page.lines().filter_map(move |line| {
         let rest = line.strip_prefix(name)?;
@@ -102,7 +100,7 @@ impl ServerMetrics {
         }
     }
 
-    /// The difference to an earlier reading of the same server.
+    /// Returns the difference to an earlier reading of the same server.
     pub fn since(&self, earlier: &ServerMetrics) -> ServerMetrics {
         let sent = self.peer_sent_bytes.zip(earlier.peer_sent_bytes);
         ServerMetrics {
@@ -114,7 +112,7 @@ impl ServerMetrics {
 }
 
 impl Buckets {
-    /// The histogram of this name, summed over all its labels.
+    /// Parses the histogram with this name, summed over all its labels.
     fn parse(page: &str, name: &str) -> Self {
         let mut buckets = Self::default();
         for (labels, count) in samples(page, &format!("{name}_bucket")) {
@@ -159,8 +157,8 @@ impl Buckets {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The upper bound of the bucket that contains the value at `percent`. `None` without values, or if
-    /// the value is above every bound.
+    /// Returns the upper bound of the bucket with the value at `percent`. `None` without values, or if the
+    /// value is above every bound.
     pub fn at_most(&self, percent: f64) -> Option<f64> {
         let wanted = self.count * percent / 100.0;
         let edge = self.at_most.iter().find(|(_, count)| self.count > 0.0 && *count >= wanted);
@@ -226,7 +224,7 @@ mod tests {
         let endpoint: Endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // Closing with unread bytes would reset the connection under the answer.
+            // Closing with unread bytes would reset the connection before the response is read.
             let mut request = [0; 1024];
             assert!(stream.read(&mut request).await.unwrap() > 0);
             stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await.unwrap();

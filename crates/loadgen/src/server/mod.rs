@@ -1,14 +1,14 @@
 //! Resource use of the servers during a run: CPU time, memory, bytes written.
 //!
-//! Two sources: `/proc` of local processes with known ids, or the counters that a server exports at
-//! `/metrics`, which lack the bytes written. Figures are the difference of two readings; memory is that of
-//! the later one.
+//! There are two sources: `/proc` of local processes with known ids, or a server's counters at `/metrics`,
+//! which lack the bytes written. Usage is the difference of two readings; memory is taken from the later
+//! one.
 
-mod counters; // what both sources provide
-mod foreign; // what other programs use
-pub mod machine; // the machine that a report names
+mod counters; // counters common to both sources
+mod foreign; // usage by other programs
+pub mod machine; // description of the machine
 mod metrics; // counters over HTTP
-pub mod with_parent; // programs that end with this one
+pub mod with_parent; // programs that die with this one
 
 use counters::ServerCounters;
 pub use counters::{Error, machine_cpu_seconds, usage};
@@ -18,16 +18,15 @@ pub use metrics::{ServerMetrics, built_with, server_metrics};
 use crate::client::endpoint::Endpoint;
 use serde::Serialize;
 
-/// Where the counters of one server come from.
+/// Source of a server's counters.
 #[derive(Clone, Debug)]
 pub enum Probe {
-    /// A process on this machine.
+    /// A local process.
     Process { name: String, pid: u32 },
-    /// A server that shows its counters at `/metrics`.
+    /// A server with counters at `/metrics`.
     Metrics(Endpoint),
 }
 
-/// The counters of all servers at one moment.
 #[derive(Clone, Debug)]
 pub struct CounterReading(Vec<ServerCounters>);
 
@@ -35,28 +34,27 @@ pub struct CounterReading(Vec<ServerCounters>);
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerFigures {
     pub processes: Vec<ProcessFigures>,
-    /// Of the cluster, measured or not; `None` where the processes were chosen by hand or the cluster does
-    /// not say.
+    /// Number of members of the cluster, measured or not; `None` if the processes were specified explicitly
+    /// or the cluster does not report it.
     pub members: Option<usize>,
 }
 
-/// Resource use of one server.
+/// Resource use of a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessFigures {
     pub name: String,
     pub cpu_seconds: f64,
-    /// The part outside the kernel, where it is counted apart.
+    /// Time in user mode, if counted separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_seconds: Option<f64>,
-    /// At the later reading.
+    /// Resident memory at the later reading.
     pub resident_bytes: u64,
-    /// The most since the process began.
+    /// Peak since the process started.
     pub resident_peak_bytes: Option<u64>,
-    /// To storage, as the kernel accounts it to the process.
+    /// Bytes written to storage, as accounted by the kernel.
     pub bytes_written: Option<u64>,
 }
 
-/// Reads the counters of all servers.
 pub async fn read(probes: &[Probe]) -> Result<CounterReading, Error> {
     let mut counters = Vec::with_capacity(probes.len());
     for probe in probes {
@@ -68,7 +66,7 @@ pub async fn read(probes: &[Probe]) -> Result<CounterReading, Error> {
     Ok(CounterReading(counters))
 }
 
-/// The resource use between two readings of `probes`. A server that was started anew counts from zero again.
+/// Returns the resource use between two readings of `probes`. A restarted server counts from zero.
 pub fn spent(
     probes: &[Probe],
     earlier: &CounterReading,
@@ -97,12 +95,12 @@ pub fn spent(
 }
 
 impl CounterReading {
-    /// Of all servers together.
+    /// Returns the resident memory of all servers.
     pub fn resident_bytes(&self) -> u64 {
         self.0.iter().map(|counters| counters.resident_bytes).sum()
     }
 
-    /// Of the largest server.
+    /// Returns the resident memory of the largest server.
     pub fn resident_bytes_max(&self) -> u64 {
         self.0.iter().map(|counters| counters.resident_bytes).max().unwrap_or(0)
     }
@@ -130,7 +128,7 @@ impl ServerFigures {
         }
     }
 
-    /// Which servers the figures are of.
+    /// Describes which servers are covered.
     pub fn coverage(&self) -> String {
         match (self.processes.len(), self.members) {
             (1, Some(1)) => "the only member".into(),
@@ -143,32 +141,32 @@ impl ServerFigures {
         }
     }
 
-    /// Of all servers together.
+    /// Returns the CPU time of all servers.
     pub fn cpu_seconds(&self) -> f64 {
         self.processes.iter().map(|process| process.cpu_seconds).sum()
     }
 
-    /// The part outside the kernel; `None` if one of them does not count it.
+    /// Returns the time in user mode; `None` if a server does not report it.
     pub fn user_seconds(&self) -> Option<f64> {
         self.processes.iter().map(|process| process.user_seconds).sum()
     }
 
-    /// Of all servers together.
+    /// Returns the resident memory of all servers.
     pub fn resident_bytes(&self) -> u64 {
         self.processes.iter().map(|process| process.resident_bytes).sum()
     }
 
-    /// Of all servers together; `None` if one of them has no such counter.
+    /// Returns the bytes written by all servers; `None` if a server does not report them.
     pub fn bytes_written(&self) -> Option<u64> {
         self.processes.iter().map(|process| process.bytes_written).sum()
     }
 
-    /// The highest peak of any server since it started, where known.
+    /// Returns the highest peak of any server since its start, if known.
     pub fn resident_peak_bytes_max(&self) -> Option<u64> {
         self.processes.iter().filter_map(|process| process.resident_peak_bytes).max()
     }
 
-    /// Of the largest server.
+    /// Returns the resident memory of the largest server.
     pub fn resident_bytes_max(&self) -> u64 {
         self.processes.iter().map(|process| process.resident_bytes).max().unwrap_or(0)
     }
@@ -183,7 +181,7 @@ mod tests {
         let probes = [Probe::Process { name: "self".into(), pid: std::process::id() }];
         let earlier = read(&probes).await.unwrap();
         let begin = std::time::Instant::now();
-        // The kernel counts in ticks of 10 ms, and other processes may have the processor meanwhile.
+        // The kernel counts in ticks of 10 ms, and other processes may use the processor.
         let figures = loop {
             std::hint::black_box((0..1_000_000_u64).fold(0, |sum: u64, n| sum.wrapping_mul(31) ^ n));
             let figures = spent(&probes, &earlier, &read(&probes).await.unwrap()).unwrap();

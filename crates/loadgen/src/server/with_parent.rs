@@ -1,12 +1,12 @@
-//! Programs that end when this one does, even by SIGKILL.
+//! Starts programs that die with this process, even if it is killed by SIGKILL.
 //!
 //! ```text
 //!   loadgen ─fork, exec─▶ loadgen with WORD ─asks for SIGKILL at its parent's end, then exec─▶ the program
 //! ```
 //!
-//! The kernel sends the signal when the thread that started the child ends: that is the main thread. To ask
-//! for it between fork and exec would need `unsafe`; the request outlives exec, so this program asks and then
-//! becomes the other.
+//! The kernel sends the signal when the starting thread, here the main thread, exits. Setting it between
+//! fork and exec would need `unsafe`; the setting survives exec, so this program starts itself, sets it and
+//! then execs the target.
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
@@ -14,10 +14,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The first argument of such a start, followed by the parent's id, the program and its arguments.
+/// First argument of such a start, followed by the parent's id, the program and its arguments.
 const WORD: &str = "__end-with-parent";
 
-/// `command`, started through the program at `loadgen` if one is given.
+/// Wraps `command` in the program at `loadgen`, if given.
 pub fn through(loadgen: Option<&Path>, command: Command) -> Command {
     let Some(loadgen) = loadgen else { return command };
     let mut start = Command::new(loadgen);
@@ -26,8 +26,8 @@ pub fn through(loadgen: Option<&Path>, command: Command) -> Command {
     start
 }
 
-/// Becomes the program that these arguments name, if they ask for it. Returns only with the reason of a
-/// failure.
+/// Executes the program in these arguments if they start with the marker word. Returns only on failure, with
+/// the reason.
 pub fn requested(arguments: &[OsString]) -> Option<String> {
     let (_, rest) = arguments.split_first()?;
     let (word, rest) = rest.split_first()?;
@@ -38,7 +38,7 @@ pub fn requested(arguments: &[OsString]) -> Option<String> {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return Some(format!("ask for a signal at the end of the parent: {error}"));
     }
-    // The parent may have ended before the request.
+    // The parent may have exited before the request.
     let alive = getppid().is_some_and(|pid| parent.to_str() == Some(&pid.as_raw_nonzero().to_string()));
     if !alive {
         return Some("the program that started this one has ended".into());

@@ -1,5 +1,5 @@
-//! A logarithmic histogram of latencies with eight buckets per doubling, for uses in which an HDR histogram
-//! would be too large. Percentiles are at most an eighth too high.
+//! A logarithmic histogram of latencies with eight buckets per doubling, smaller than an HDR histogram.
+//! Percentiles are at most an eighth too high.
 
 use super::percentile;
 use std::time::Duration;
@@ -10,11 +10,11 @@ const STEPS_PER_DOUBLING: u64 = 8;
 /// Nanoseconds are counted in units of this, so that finding the step needs no division.
 const UNIT_BITS: u32 = 10;
 
-/// How many values fell on each step.
+/// Number of values per step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepCounts([u32; STEPS]);
 
-/// The step that a latency falls on; the last one takes everything above.
+/// Returns the step of a latency; the last one includes everything above.
 pub fn step_of(latency_ns: u64) -> usize {
     let units = latency_ns >> UNIT_BITS;
     if units < STEPS_PER_DOUBLING {
@@ -25,7 +25,7 @@ pub fn step_of(latency_ns: u64) -> usize {
     ((u64::from(doubling) + 1) * STEPS_PER_DOUBLING + within).min(STEPS as u64 - 1) as usize
 }
 
-/// The least latency that lies above a step.
+/// Returns the exclusive upper bound of a step.
 fn end_ns(step: usize) -> u64 {
     let next = step as u64 + 1;
     if next < 2 * STEPS_PER_DOUBLING {
@@ -43,7 +43,6 @@ impl Default for StepCounts {
 }
 
 impl StepCounts {
-    /// From a count per step.
     pub fn of(counts: [u32; STEPS]) -> Self {
         Self(counts)
     }
@@ -59,7 +58,7 @@ impl StepCounts {
         }
     }
 
-    /// The counts since `earlier`.
+    /// Returns the counts since `earlier`.
     pub fn since(&self, earlier: &StepCounts) -> StepCounts {
         let mut counts = self.clone();
         for (ours, theirs) in counts.0.iter_mut().zip(&earlier.0) {
@@ -68,7 +67,7 @@ impl StepCounts {
         counts
     }
 
-    /// Limits that double, and how many values lie below each.
+    /// Iterates over doubling limits, with the number of values below each.
     pub fn doublings(&self) -> impl Iterator<Item = (Duration, u64)> {
         let width = STEPS_PER_DOUBLING as usize;
         let mut up_to = 0;
@@ -78,14 +77,14 @@ impl StepCounts {
         })
     }
 
-    /// Of all values, each as the upper end of its step.
+    /// Returns the sum of all values, each rounded up to the end of its step.
     pub fn sum(&self) -> Duration {
         let sums =
             self.0.iter().enumerate().map(|(step, &count)| u64::from(count) as f64 * end_ns(step) as f64);
         Duration::try_from_secs_f64(sums.sum::<f64>() / 1e9).unwrap_or(Duration::MAX)
     }
 
-    /// The latency that `percent` of all values stay below; `None` when nothing was counted.
+    /// Returns the latency above `percent` of all values; `None` without values.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let total: u64 = self.0.iter().map(|&count| u64::from(count)).sum();
         let wanted = percentile::index(total, percent).map_or(total, |index| index + 1);

@@ -1,8 +1,8 @@
-//! Statistics that threads share or merge. Uses nothing else of this crate.
+//! Statistics that threads share or merge. Independent of the rest of this crate.
 
 pub mod histogram; // coarse latency counts
 pub mod pairs; // histograms as values
-pub mod percentile; // the one definition
+pub mod percentile; // definition of percentiles
 pub mod progress; // counters of a run in progress
 pub mod slices; // latencies over time
-pub mod stillness; // whether a thread ran
+pub mod stillness; // detects that a thread did not run

@@ -1,10 +1,10 @@
-//! A histogram of latencies as pairs of a value and how often it was recorded.
+//! A histogram of latencies as pairs of a value and its count.
 
 use hdrhistogram::Histogram;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// As those of a run.
+/// Same precision as in a run.
 const DIGITS: u8 = 3;
 
 pub fn serialize<S: Serializer>(histogram: &Histogram<u64>, to: S) -> Result<S::Ok, S::Error> {

@@ -1,9 +1,9 @@
-//! The one definition of a percentile, that of etcd's tool: of n sorted values the first whose index i
-//! satisfies i · 100 / n ≥ percent. Where that needs more values, the greatest stands for it.
+//! The definition of a percentile, same as in etcd's tool: of n sorted values the first with an index i that
+//! satisfies i · 100 / n ≥ percent. If that needs more values, the greatest is used.
 
 use hdrhistogram::Histogram;
 
-/// The index of a percentile; `None` where it needs more values.
+/// Returns the index of a percentile; `None` if it needs more values.
 pub fn index(count: u64, percent: f64) -> Option<u64> {
     let reached = |index: &u64| *index as f64 * 100.0 / count as f64 >= percent;
     // The formula's rounding decides, so search around the estimate.
@@ -11,7 +11,6 @@ pub fn index(count: u64, percent: f64) -> Option<u64> {
     (estimate..count).find(reached)
 }
 
-/// The value at an index of the sorted ones.
 pub fn value_at(histogram: &Histogram<u64>, index: u64) -> u64 {
     let mut seen = 0;
     for step in histogram.iter_recorded() {
@@ -23,7 +22,7 @@ pub fn value_at(histogram: &Histogram<u64>, index: u64) -> u64 {
     histogram.max()
 }
 
-/// The value of a percentile; 0 of nothing.
+/// Returns the value of a percentile; 0 for an empty histogram.
 pub fn value(histogram: &Histogram<u64>, percent: f64) -> u64 {
     index(histogram.len(), percent).map_or(histogram.max(), |index| value_at(histogram, index))
 }

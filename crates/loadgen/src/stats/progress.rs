@@ -1,4 +1,4 @@
-//! State that the threads of a run share: the request to stop, and the progress.
+//! State shared by the threads of a run: the request to stop, and the progress.
 
 use crate::stats::histogram::{self, StepCounts};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Stops a run before its end.
+/// Stops a run early.
 #[derive(Debug, Default)]
 pub struct Control {
     stopped: AtomicBool,
@@ -14,7 +14,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Ends the run within 50 ms and keeps its results so far. The first reason stays.
+    /// Stops the run within 50 ms and retains its results so far. The first reason wins.
     pub fn stop(&self, reason: impl Into<String>) {
         let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get_or_insert_with(|| reason.into());
@@ -26,19 +26,19 @@ impl Control {
         self.stopped.load(Relaxed)
     }
 
-    /// Why the run was stopped, if it was.
+    /// Returns the reason of the stop, if any.
     pub fn reason(&self) -> Option<String> {
         self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Requests that have no reply at the moment.
+/// Requests currently without a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingCalls {
     pub in_flight: u64,
-    /// They are due, and no connection took them yet.
+    /// Due requests that no connection has accepted yet.
     pub overdue: u64,
-    /// The moment from which the latency of the oldest of them counts, since the start of the run.
+    /// Start of the latency of the oldest request, relative to the start of the run.
     pub oldest: Option<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl WaitingCalls {
     }
 }
 
-/// The progress of one worker. Aligned so that no two workers write to one cache line.
+/// Progress of a worker. Aligned so that no two workers write to the same cache line.
 ///
 /// Only that worker writes, so plain stores suffice.
 #[derive(Debug)]
@@ -61,9 +61,8 @@ pub struct WorkerCounters {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     latencies: [AtomicU32; histogram::STEPS],
-    /// By the code of the failure.
     failures: Mutex<BTreeMap<u16, u64>>,
-    /// As the worker last saw them: it looks several times a second.
+    /// Latest snapshot, published by the worker several times a second.
     waiting: Mutex<WaitingCalls>,
 }
 
@@ -93,7 +92,7 @@ impl WorkerCounters {
         *self.failures.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
     }
 
-    /// Forgets what was before the run.
+    /// Resets the counters at the start of the run.
     pub fn reset(&self) {
         let counts = [&self.answered, &self.failed, &self.sent_bytes, &self.received_bytes];
         counts.iter().for_each(|count| count.store(0, Relaxed));
@@ -118,7 +117,7 @@ impl WorkerCounters {
         self.failed.load(Relaxed)
     }
 
-    /// How many calls failed with each code.
+    /// Counts the failed calls by code.
     pub fn failures(&self) -> BTreeMap<u16, u64> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -131,12 +130,12 @@ impl WorkerCounters {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sent and received by the worker's connections.
+    /// Returns the bytes sent and received by the worker's connections.
     pub fn bytes(&self) -> (u64, u64) {
         (self.sent_bytes.load(Relaxed), self.received_bytes.load(Relaxed))
     }
 
-    /// Latencies so far, coarsely.
+    /// Returns the latencies so far, at a low resolution.
     pub fn latencies(&self) -> StepCounts {
         StepCounts::of(std::array::from_fn(|step| self.latencies[step].load(Relaxed)))
     }

@@ -1,12 +1,12 @@
 //! A run split into equal slices of time: number and latency of the requests of each.
 //!
-//! * A request belongs to the slice in which its latency begins to count.
-//! * Memory is bounded: when the slices are used up, every two are merged.
+//! * A request belongs to the slice in which its latency starts.
+//! * Memory is bounded: when the slices are used up, pairs of them are merged.
 
 use crate::stats::histogram::StepCounts;
 use std::time::Duration;
 
-/// Slices at first; enough to see a stall of a tenth of a second.
+/// Initial width; enough to see a stall of a tenth of a second.
 const WIDTH: Duration = Duration::from_millis(50);
 /// 128 slices of about 1 KiB per worker.
 const SLICES_MAX: usize = 128;
@@ -18,7 +18,6 @@ pub struct Slices {
     slices: Vec<Slice>,
 }
 
-/// The requests of one slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     pub count: u64,
@@ -34,7 +33,7 @@ impl Default for Slices {
 }
 
 impl Slices {
-    /// Counts a request whose latency counts from `began` after the start of the run.
+    /// Counts a request with a latency that started at `began` after the start of the run.
     pub fn add(&mut self, began: Duration, latency_ns: u64) {
         let mut index = self.index(began);
         while index >= SLICES_MAX {

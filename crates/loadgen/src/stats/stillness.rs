@@ -1,12 +1,12 @@
-//! Whether this thread ran: a process that is stopped, or a machine that stands still, delays all its calls,
-//! and no server is to blame.
+//! Detects that this thread did not run: a stopped process or machine delays all its calls without a fault
+//! of the server.
 
 use std::time::{Duration, Instant};
 
-/// A shorter gap is the usual wait for a processor.
+/// Shorter gaps are a usual wait for a processor.
 const GAP_MIN: Duration = Duration::from_millis(500);
 
-/// Looked at regularly by one thread.
+/// A detector, checked regularly by a single thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Stillness {
     at: Instant,
@@ -15,12 +15,12 @@ pub struct Stillness {
 }
 
 impl Stillness {
-    /// The thread looks so often, if it runs.
+    /// Creates a detector that is checked at this interval.
     pub fn new(every: Duration) -> Self {
         Self { at: Instant::now(), cpu: thread_cpu(), every }
     }
 
-    /// How long the thread neither ran nor was meant to wait since the last look, if that is long.
+    /// Returns for how long the thread was runnable without running since the last check, if that is long.
     pub fn look(&mut self) -> Option<Duration> {
         let before = std::mem::replace(self, Self::new(self.every));
         before.gap(self.at, self.cpu)
@@ -33,7 +33,7 @@ impl Stillness {
     }
 }
 
-/// Processor time of this thread since it began.
+/// Returns the processor time of this thread.
 pub fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -7,7 +7,7 @@
 //!   polls ─────────────┘
 //! ```
 //!
-//! All keys are below a prefix that is new in each run, and are deleted at the end.
+//! All keys have a prefix that is new in each run, and are deleted at the end.
 
 pub mod timeline; // rates, latencies, leaders
 
@@ -37,51 +37,51 @@ use timeline::{Leader, OperationEnd, Timeline, TimelineRecorder};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// What the checker has not read yet: beyond this, clients and watchers wait for it.
+/// Maximum of unread messages; beyond it, clients and watchers block.
 const MESSAGES_MAX: usize = 1 << 14;
-/// Failed writes that no watcher has shown: with more, memory would grow without a bound, and the run ends.
+/// Maximum of failed writes that no watcher has observed: with more, memory would grow without bound, so the
+/// run is stopped.
 const UNRESOLVED_MAX: usize = 1 << 20;
-/// How long watchers are awaited after the last operation.
+/// Maximum wait for watchers after the last operation.
 const DRAIN: Duration = Duration::from_secs(30);
-/// The deletion of the keys at the end is given up after this.
+/// Timeout of the final deletion of the keys.
 const CLEAN_UP: Duration = Duration::from_secs(10);
-/// Clients that want the same locks and elections.
+/// Number of clients that compete for locks and elections.
 const HOLDERS: usize = 2;
-/// Between two remarks about the progress.
+/// Interval between two progress remarks.
 const REMARK: Duration = Duration::from_secs(10);
 
-/// How the cluster is used.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Of every member.
+    /// Endpoint of every member.
     pub endpoints: Vec<Endpoint>,
     pub prefix: String,
     pub duration: Duration,
-    /// Operations per second, of all clients.
+    /// Operations per second of all clients.
     pub rate: f64,
     pub clients: usize,
     pub keys: u32,
-    /// Leases in use at the same time.
+    /// Number of concurrent leases.
     pub leases: usize,
-    /// Between two comparisons of the members' hashes; `None`: they are not compared.
+    /// Interval of comparing the members' hashes; `None`: never.
     pub hash_interval: Option<Duration>,
-    /// Between two compactions; `None`: history is kept.
+    /// Interval of compactions; `None`: never.
     pub compact_interval: Option<Duration>,
     pub request_timeout: Duration,
 }
 
-/// What was found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VerifyReport {
     pub seconds: f64,
     #[serde(flatten)]
     pub checked: CheckCounts,
     pub violation: Option<Violation>,
-    /// Why the run could not go on.
+    /// Reason why the run could not continue.
     pub failed: Option<String>,
-    /// Operations whose revision no watcher has reached.
+    /// Number of operations with a revision that no watcher has reached.
     pub undecided: usize,
-    /// Endpoints whose watcher did not receive everything before the end.
+    /// Endpoints with a watcher that did not receive everything in time.
     pub behind: Vec<String>,
     pub interrupted: bool,
     #[serde(default)]
@@ -92,12 +92,12 @@ pub struct VerifyReport {
 struct Verification {
     checker: Checker,
     recorder: TimelineRecorder,
-    /// When operations in flight began.
+    /// Start times of operations in flight.
     begun: HashMap<u64, Duration>,
     endpoints: Vec<Endpoint>,
     shared: Arc<ClientShared>,
     clients: JoinSet<()>,
-    /// Lessees, holders and polls, which end with the clients.
+    /// Lessees, holders and polls, which are stopped with the clients.
     others: JoinSet<()>,
     feeds: JoinSet<()>,
     received: mpsc::Receiver<CheckerMessage>,
@@ -105,7 +105,8 @@ struct Verification {
     failed: Option<String>,
 }
 
-/// Uses and checks a cluster until the time is over, `interrupted` resolves, or a contradiction is found.
+/// Uses and checks a cluster until the duration is over, `interrupted` completes, or a contradiction is
+/// found.
 pub async fn run(
     settings: &Settings,
     interrupted: impl Future<Output = ()>,
@@ -147,7 +148,7 @@ pub async fn run(
 }
 
 impl VerifyReport {
-    /// Whether no write or no read was checked: nothing contradicts a cluster that answers nothing.
+    /// Reports whether no write or no read was checked: an unresponsive cluster contradicts no guarantee.
     pub fn is_empty(&self) -> bool {
         self.checked.writes == 0 || self.checked.linearizable_reads == 0
     }
@@ -204,7 +205,7 @@ impl Verification {
         }
     }
 
-    /// Checks until the clients have ended; returns whether that was an interruption.
+    /// Checks until the clients have finished; returns whether they were interrupted.
     async fn observe(
         &mut self,
         mut interrupted: Pin<&mut impl Future<Output = ()>>,
@@ -247,7 +248,7 @@ impl Verification {
         }
     }
 
-    /// Checks what has waited for operations in flight.
+    /// Checks the operations that waited for others in flight.
     fn close(&mut self) {
         if !self.is_over()
             && let Err(violation) = self.checker.close(self.shared.start.elapsed())
@@ -256,7 +257,6 @@ impl Verification {
         }
     }
 
-    /// Counts what the timeline shows.
     fn record(&mut self, input: &Input) {
         match input {
             Input::Began(operation) => drop(self.begun.insert(operation.number, operation.began)),
@@ -310,7 +310,7 @@ impl Verification {
     }
 }
 
-/// Lessees, holders and polls.
+/// Starts lessees, holders and polls.
 fn others(settings: &Settings, channels: &[Client], shared: &Arc<ClientShared>, seed: u64) -> JoinSet<()> {
     let (mut tasks, all) = (JoinSet::new(), || (channels.to_vec(), shared.clone()));
     for number in 0..settings.leases {
@@ -335,7 +335,7 @@ fn others(settings: &Settings, channels: &[Client], shared: &Arc<ClientShared>, 
     tasks
 }
 
-/// Deletes the keys of the run. A cluster that does not answer keeps them.
+/// Deletes the keys of the run, if the cluster responds.
 async fn clean_up(channels: &[Client], names: &KeyNames) {
     let (key, range_end) = names.written();
     let delete = DeleteRangeRequest { key, range_end, ..Default::default() };

@@ -1,17 +1,17 @@
-//! A run over time: rates and latencies, changes of the leader, and windows without an acknowledged write.
+//! A run over time: rates and latencies, leader changes, and windows without an acknowledged write.
 //!
-//! Must not depend on connections or clocks.
+//! Independent of connections and clocks.
 
 use crate::stats::slices::Slices;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Windows and changes of the leader that are kept: a day with one a minute.
+/// Maximum number of recorded windows and leader changes: one a minute for a day.
 const KEPT_MAX: usize = 1440;
-/// Shorter windows without a write are no news.
+/// Minimum length of a recorded window without a write.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// Figures over time, column by column. An operation counts in the slice in which it began.
+/// Statistics over time, in columns. An operation counts in the slice in which it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     pub slice_seconds: f64,
@@ -19,7 +19,7 @@ pub struct Timeline {
     pub reads: Columns,
     pub failed_per_second: Vec<f64>,
     pub leaders: Vec<Leader>,
-    /// Without an acknowledged write.
+    /// Windows without an acknowledged write.
     pub windows: Vec<TimeWindow>,
 }
 
@@ -31,11 +31,11 @@ pub struct Columns {
     pub max_ms: Vec<f64>,
 }
 
-/// From this moment on.
+/// A leader, starting at a point in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Leader {
     pub at_seconds: f64,
-    /// Its endpoint; `None`: there was none, or it is none of the endpoints.
+    /// Its endpoint; `None` without a leader, or if it is not among the endpoints.
     pub endpoint: Option<String>,
     pub term: u64,
 }
@@ -46,7 +46,6 @@ pub struct TimeWindow {
     pub to_seconds: f64,
 }
 
-/// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationEnd {
     Written,
@@ -54,7 +53,7 @@ pub enum OperationEnd {
     Failed,
 }
 
-/// What is counted while the run goes on. Its size does not depend on the length of the run.
+/// Recorder of a timeline. Its size is independent of the length of the run.
 #[derive(Debug)]
 pub struct TimelineRecorder {
     writes: Slices,
@@ -67,7 +66,8 @@ pub struct TimelineRecorder {
 }
 
 impl TimelineRecorder {
-    /// A load of so many operations per second has no write for a while even if all is well.
+    /// Creates a recorder. `rate`, the operations per second, determines which windows without a write are
+    /// normal.
     pub fn new(rate: f64) -> Self {
         Self {
             writes: Slices::default(),
@@ -94,7 +94,7 @@ impl TimelineRecorder {
         }
     }
 
-    /// From the last acknowledged write to this moment.
+    /// Records the window from the last acknowledged write to `to`.
     fn window(&mut self, to: Duration) {
         let from = self.acknowledged;
         if to.saturating_sub(from) >= self.window_min && self.windows.len() < KEPT_MAX {
@@ -109,10 +109,10 @@ impl TimelineRecorder {
         }
     }
 
-    /// The figures of a run whose clients ended at this moment.
+    /// Returns the timeline of a run with clients that stopped at `ended`.
     pub fn finish(mut self, ended: Duration) -> Timeline {
         self.window(ended);
-        // All have the width of the longest.
+        // All columns get the width of the longest.
         let mut whole = self.writes.clone();
         whole.merge(&self.reads);
         whole.merge(&self.failed);

@@ -1,4 +1,4 @@
-//! Which record of a key space a request is for, and how large a value is.
+//! Distributions of requests over the records of a key space, and of value sizes.
 //!
 //! The distributions are those of YCSB's core workloads (Cooper et al., "Benchmarking Cloud Serving Systems
 //! with YCSB", SoCC 2010, section 4) with the parameters of its `CoreWorkload` class.
@@ -8,7 +8,7 @@
 //! * *Latest* is zipfian over the age of a record.
 //! * *Hotspot* sends [`HOT_OPERATIONS`] of the requests to [`HOT_RECORDS`] of the records.
 //!
-//! Must not depend on keys, requests or time.
+//! Independent of keys, requests and time.
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -18,25 +18,25 @@ use std::str::FromStr;
 
 /// YCSB's zipfian constant.
 const ZIPFIAN_EXPONENT: f64 = 0.99;
-/// The ranks of YCSB's scrambled zipfian distribution, for any number of records.
+/// Number of ranks of YCSB's scrambled zipfian distribution, for any number of records.
 const ZIPFIAN_ITEMS: f64 = 1e10;
 /// YCSB's `hotspotdatafraction`.
 const HOT_RECORDS: f64 = 0.2;
 /// YCSB's `hotspotopnfraction`.
 const HOT_OPERATIONS: f64 = 0.8;
 
-/// How requests are distributed over records.
+/// Distribution of requests over records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
-    /// Each record with the same probability.
+    /// All records have the same probability.
     Uniform,
-    /// A few records with most requests.
+    /// A few records receive most requests.
     Zipfian,
-    /// As zipfian, with the newest records first.
+    /// Like zipfian, with the latest records first.
     Latest,
-    /// One part of the records with most requests; uniform within both parts.
+    /// A part of the records receives most requests; uniform within both parts.
     Hotspot,
-    /// One after the other.
+    /// Ascending order.
     Sequential,
 }
 
@@ -44,7 +44,7 @@ pub enum Distribution {
 #[derive(Clone, Copy, Debug)]
 pub struct Chooser {
     distribution: Distribution,
-    /// Numbers that scrambled ranks are hashed onto.
+    /// Number of records that scrambled ranks are hashed onto.
     scrambled_onto: u64,
     ranks: Zipf<f64>,
 }
@@ -54,14 +54,15 @@ impl Chooser {
         self.distribution
     }
 
-    /// For `records` records at the start. With `grows`, a zipfian choice reaches as many added ones.
+    /// Creates a chooser for `records` initial records. With `grows`, a zipfian choice covers as many added
+    /// ones.
     pub fn new(distribution: Distribution, records: u64, grows: bool) -> Self {
         assert!(records > 0, "the settings refuse a key space without a record");
         let scrambled_onto = if grows { records.saturating_mul(2) } else { records };
         Self { distribution, scrambled_onto, ranks: zipf(ZIPFIAN_ITEMS) }
     }
 
-    /// A record below `existing`, for the request at `position`.
+    /// Chooses a record below `existing`, for the request at `position`.
     pub fn choose(&self, position: u64, existing: u64, random: &mut SmallRng) -> u64 {
         assert!(existing > 0, "there is a record to choose");
         match self.distribution {
@@ -73,7 +74,8 @@ impl Chooser {
                 let is_hot = hot == existing || random.random_bool(HOT_OPERATIONS);
                 if is_hot { random.random_range(0..hot) } else { random.random_range(hot..existing) }
             }
-            // A draw beyond the existing records is repeated: the others keep their popularity.
+            // Draws beyond the existing records are repeated, which preserves the popularity of the
+            // remaining ones.
             Distribution::Zipfian => loop {
                 let number = scrambled(rank(self.ranks, random)) % self.scrambled_onto;
                 if number < existing {
@@ -88,12 +90,12 @@ fn zipf(items: f64) -> Zipf<f64> {
     Zipf::new(items, ZIPFIAN_EXPONENT).expect("one item at least, and a positive exponent")
 }
 
-/// A rank from 0 on.
+/// Draws a rank, starting at 0.
 fn rank(ranks: Zipf<f64>, random: &mut SmallRng) -> u64 {
     (ranks.sample(random) as u64).saturating_sub(1)
 }
 
-/// FNV-1a of the number's eight bytes, lowest first, without a sign: how YCSB scatters numbers.
+/// Hashes a number like YCSB: FNV-1a of its eight bytes, lowest first, as an absolute value.
 pub fn scrambled(number: u64) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -129,14 +131,14 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Bytes of values.
+/// Sizes of values, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// Between both ends, each with the same probability.
+    /// Between both bounds, with the same probability.
     Uniform { least: usize, most: usize },
-    /// Between both ends, the smaller the more often, by YCSB's zipfian constant.
+    /// Between both bounds, smaller ones more frequent, by YCSB's zipfian constant.
     Zipfian { least: usize, most: usize },
-    /// Each size with so many parts of all values.
+    /// Each size with its weight.
     Parts(Vec<(usize, u32)>),
 }
 
@@ -167,7 +169,7 @@ impl Sizes {
         }
     }
 
-    /// Of the largest value.
+    /// Returns the size of the largest value.
     pub fn most(&self) -> usize {
         match self {
             Sizes::Uniform { most, .. } | Sizes::Zipfian { most, .. } => *most,
@@ -176,7 +178,7 @@ impl Sizes {
     }
 }
 
-/// `100..2000`, or one number for both ends.
+/// Parses `100..2000`, or a single number for both bounds.
 fn ends(text: &str) -> Result<(usize, usize), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let bytes = |text: &str| text.parse::<usize>().map_err(|_| SIZES.to_owned());
@@ -189,7 +191,7 @@ fn ends(text: &str) -> Result<(usize, usize), String> {
 impl FromStr for Sizes {
     type Err = String;
 
-    /// `1000`, `100..2000`, `zipfian:100..2000`, or `100=90,65536=10`.
+    /// Parses `1000`, `100..2000`, `zipfian:100..2000`, or `100=90,65536=10`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(text) = text.strip_prefix("zipfian:") {
             return ends(text).map(|(least, most)| Self::Zipfian { least, most });
@@ -231,7 +233,6 @@ mod tests {
 
     const DRAWS: usize = 200_000;
 
-    /// How often each record is drawn.
     fn counts(distribution: Distribution, records: u64, existing: u64) -> Vec<usize> {
         let chooser = Chooser::new(distribution, records, existing > records);
         let mut random = SmallRng::seed_from_u64(7);
@@ -242,7 +243,7 @@ mod tests {
         counts
     }
 
-    /// Whether an outcome of this probability came about as often as four standard deviations allow.
+    /// Asserts that the count of an outcome with this probability is within four standard deviations.
     fn assert_near(count: usize, probability: f64, what: &str) {
         let expected = DRAWS as f64 * probability;
         let deviation = (expected * (1.0 - probability)).sqrt();
@@ -253,7 +254,7 @@ mod tests {
     fn the_most_popular_records_have_the_shares_of_ycsbs_zipfian_constant() {
         // YCSB's class `ScrambledZipfianGenerator` gives the sum of 1 / rank^0.99 over 10^10 ranks.
         const SUM_OF_RANKS: f64 = 26.469_028_201_783_02;
-        // So many records that hardly two popular ranks are hashed onto one.
+        // Enough records to make collisions of popular ranks unlikely.
         let counts = counts(Distribution::Zipfian, 1_000_000, 1_000_000);
         for rank in 0..5u64 {
             let record = scrambled(rank) % 1_000_000;
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn numbers_are_scattered_as_by_ycsbs_hash() {
-        // FNV-1a over eight bytes, lowest first; the second column is its signed value without the sign.
+        // FNV-1a over eight bytes, lowest first; the second column is its absolute value as a signed number.
         for (number, expected) in [(0, 6_284_781_860_667_377_211), (1, 8_517_097_267_634_966_620)] {
             assert_eq!(scrambled(number), expected, "{number}");
         }

@@ -1,4 +1,4 @@
-//! Requests as bytes: one gRPC frame per request, built once as a template and patched per call.
+//! Encoded requests: one gRPC frame per request, built once as a template and patched per call.
 //!
 //! ```text
 //!   0 | length, 4 bytes big endian | protobuf message
@@ -6,34 +6,34 @@
 //!                                               ^ patched per call, and the value if keys have their own
 //! ```
 //!
-//! * Within one run every request of a workload has the same length, so a call costs one allocation and one
+//! * Within a run every request of a workload has the same length, so a call costs one allocation and one
 //!   copy.
-//! * Keys and values of a finished request are read back from it: a call stores nothing else.
+//! * Keys and values of a completed request are read back from it: a call stores nothing else.
 
 pub use api::grpc::PREFIX_BYTES;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// A request whose keys, and perhaps values, are filled in per call.
+/// A request with keys, and optionally values, that are filled in per call.
 #[derive(Clone, Debug)]
 pub struct Template {
     frame: Vec<u8>,
     key_offsets: Vec<usize>,
     key_bytes: usize,
-    /// From the first byte of a key to that of its value.
+    /// Distance from the first byte of a key to its value.
     value_distance: usize,
     value_bytes: usize,
 }
 
 impl Template {
-    /// A request that is the same for every call.
+    /// Creates a request that is the same for every call.
     pub fn constant(message: &impl Message) -> Self {
         let mut frame = prefix(message.encoded_len());
         message.encode(&mut frame).expect("a Vec grows");
         Self { frame, key_offsets: Vec::new(), key_bytes: 0, value_distance: 0, value_bytes: 0 }
     }
 
-    /// One Put of a key of `key_bytes` bytes.
+    /// Creates a Put with a key of `key_bytes` bytes.
     pub fn put(key_bytes: usize, value: &[u8]) -> Self {
         let mut message = Vec::new();
         let key_offset = append_put(&mut message, key_bytes, value);
@@ -42,7 +42,7 @@ impl Template {
         Self::of_puts(frame, vec![PREFIX_BYTES + key_offset], key_bytes, value.len())
     }
 
-    /// One Txn without compares whose `then` branch puts `ops` keys.
+    /// Creates a Txn without compares and with puts of `ops` keys in its `then` branch.
     pub fn txn_put(ops: usize, key_bytes: usize, value: &[u8]) -> Self {
         const TXN_SUCCESS: u8 = 0x12; // field 2, length-delimited
         const OP_PUT: u8 = 0x12; // RequestOp.request_put, field 2
@@ -66,20 +66,19 @@ impl Template {
         Self::of_puts(frame, key_offsets, key_bytes, value.len())
     }
 
-    /// A frame in which each key is followed by its value.
+    /// Creates a frame in which each key is followed by its value.
     fn of_puts(frame: Vec<u8>, key_offsets: Vec<usize>, key_bytes: usize, value_bytes: usize) -> Self {
         let mut length = Vec::new();
         append_varint(&mut length, value_bytes as u64);
         Self { frame, key_offsets, key_bytes, value_distance: key_bytes + 1 + length.len(), value_bytes }
     }
 
-    /// How many keys a request carries.
+    /// Returns the number of keys in a request.
     pub fn keys_len(&self) -> usize {
         self.key_offsets.len()
     }
 
-    /// One request; `fill(n, key, value)` writes its nth key over the bytes it is handed, and may write a
-    /// value.
+    /// Encodes a request; `fill(n, key, value)` overwrites its nth key, and may overwrite the value.
     pub fn fill(&self, mut fill: impl FnMut(usize, &mut [u8], &mut [u8])) -> Bytes {
         let mut frame = BytesMut::with_capacity(self.frame.len());
         frame.put_slice(&self.frame);
@@ -91,7 +90,7 @@ impl Template {
         frame.freeze()
     }
 
-    /// The keys and values that `request`, made by this template, carries: slices, not copies.
+    /// Returns the keys and values in `request`, which was made by this template: slices, not copies.
     pub fn pairs<'a>(&'a self, request: &'a Bytes) -> impl Iterator<Item = (Bytes, Bytes)> + 'a {
         assert_eq!(request.len(), self.frame.len(), "a request of another template");
         self.key_offsets.iter().map(|&offset| {
@@ -108,7 +107,7 @@ fn prefix(message_bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// Appends a PutRequest and returns where its key begins.
+/// Appends a PutRequest and returns the offset of its key.
 fn append_put(message: &mut Vec<u8>, key_bytes: usize, value: &[u8]) -> usize {
     const PUT_KEY: u8 = 0x0a; // field 1, length-delimited
     const PUT_VALUE: u8 = 0x12; // field 2, length-delimited

@@ -1,11 +1,12 @@
-//! Keys, byte for byte as etcd's tool makes them.
+//! Keys, byte for byte as in etcd's tool.
 //!
-//! Its generator keeps one buffer of zero bytes and, for each request, writes a number into the front of it
-//! as Go's signed varint (zigzag, low seven bits first). Bytes of a longer, earlier number stay, so after a
-//! wrap-around, and in random mode, somewhat more distinct keys appear than the key space has numbers.
+//! Its generator uses a single buffer of zero bytes and, for each request, writes a number into the front of
+//! it as Go's signed varint (zigzag, low seven bits first). Bytes of a longer, earlier number remain, so
+//! after a wrap-around, and in random mode, there are somewhat more distinct keys than numbers in the key
+//! space.
 //!
 //! * Sequential keys are a pure function of the position: workers share no state.
-//! * Random keys keep the buffer from request to request, one buffer per worker.
+//! * Random keys retain the buffer between requests, one buffer per worker.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -13,16 +14,15 @@ use rand::{RngExt, SeedableRng};
 /// Longest varint of a 64-bit number.
 pub const VARINT_BYTES_MAX: usize = 10;
 
-/// In which order the numbers of a key space come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// 0, 1, 2, … and from the beginning again.
+    /// 0, 1, 2, … and again from the start.
     Sequential,
     /// Uniform, with repetition.
     Random,
 }
 
-/// Where one worker's keys come from.
+/// Key generator of a worker.
 #[derive(Debug)]
 pub struct KeySequence {
     space: u64,
@@ -36,7 +36,7 @@ enum KeySource {
 }
 
 impl KeySequence {
-    /// Only random keys use `seed`.
+    /// Creates a generator. Only random keys use `seed`.
     pub fn new(order: KeyOrder, space: u64, key_bytes: usize, seed: u64) -> Self {
         assert!(space > 0, "a key space holds at least one key");
         assert!(key_bytes >= varint_bytes_max(space), "the settings refuse keys shorter than their number");
@@ -49,7 +49,7 @@ impl KeySequence {
         Self { space, source }
     }
 
-    /// Writes the key at `position` over `key`.
+    /// Overwrites `key` with the key at `position`.
     pub fn write(&mut self, position: u64, key: &mut [u8]) {
         match &mut self.source {
             KeySource::Sequential { last } => {
@@ -70,12 +70,12 @@ impl KeySequence {
     }
 }
 
-/// The bytes that the largest number below `space` takes.
+/// Returns the length of the largest number below `space`.
 pub fn varint_bytes_max(space: u64) -> usize {
     Varint::of(space - 1).len
 }
 
-/// Go's `binary.PutVarint` of a number that is not negative.
+/// Go's `binary.PutVarint` of a non-negative number.
 #[derive(Clone, Copy, Debug)]
 struct Varint {
     bytes: [u8; VARINT_BYTES_MAX],

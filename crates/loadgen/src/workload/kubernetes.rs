@@ -1,14 +1,15 @@
-//! What Kubernetes' API servers ask of the store, for a cluster of so many nodes.
+//! The load of Kubernetes' API servers on the store, for a cluster of a given number of nodes.
 //!
-//! * Objects are keys below `PREFIX/RESOURCE/NAMESPACE/NAME`, as the API server's `etcd3` storage has them:
-//!   leases of nodes, nodes, pods, slices of endpoints, events.
-//! * A write is a transaction on the condition that the object is of the revision that is known; if not, the
-//!   transaction returns the object, and the write is tried again on it.
-//! * How often follows from the nodes and the pods that are replaced ([`Kubernetes::rates`]). The oldest pod
-//!   is deleted, a new one has a new name. Nodes renew their leases in turn.
-//! * Time is that of the cluster: so many operations are a second of it. At its rate the two are one.
+//! * Objects are keys below `PREFIX/RESOURCE/NAMESPACE/NAME`, like in the API server's `etcd3` storage: node
+//!   leases, nodes, pods, endpoint slices, events.
+//! * A write is a transaction on the condition that the object has the known revision; otherwise, the
+//!   transaction returns the object, and the write is retried on it.
+//! * Rates follow from the number of nodes and replaced pods ([`Kubernetes::rates`]). The oldest pod is
+//!   deleted, a new one has a new name. Nodes renew their leases round-robin.
+//! * Time is that of the cluster: a fixed number of operations makes a second of it. At its rate it equals
+//!   real time.
 //!
-//! Where the numbers come from: `docs/loadgen/kubernetes.md`. Must not depend on connections or time.
+//! `docs/loadgen/kubernetes.md` has the sources of the numbers. Independent of connections and time.
 
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
@@ -19,7 +20,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The names of [`KubernetesOperation`]s, in their order.
+/// Names of [`KubernetesOperation`]s, in order.
 pub const OPERATIONS: [&str; 12] = [
     "Renew node lease",
     "Update node",
@@ -34,9 +35,9 @@ pub const OPERATIONS: [&str; 12] = [
     "Start API server",
     "Compact",
 ];
-/// client-go's pages.
+/// Page size of client-go.
 const PAGE: i64 = 500;
-/// Those of an API server that fills its cache.
+/// Page size of an API server that fills its cache.
 pub const CACHE_PAGE: i64 = 10_000;
 pub const PODS_PER_NODE: u64 = 30;
 /// Pods replaced per second and node: 500 per second on 100,000 nodes.
@@ -45,23 +46,23 @@ pub const CHURN_PER_NODE: f64 = 0.005;
 pub const EVENT_SECONDS: i64 = 3600;
 /// kube-apiserver's `--lease-max-object-count`.
 pub const EVENTS_PER_LEASE: u64 = 1000;
-/// Resources that each API server watches here.
+/// Resources that each API server watches.
 pub const RESOURCES: [&str; 5] = ["leases", "minions", "pods", "endpointslices", EVENTS];
-/// The resource whose objects expire.
+/// The resource with expiring objects.
 pub const EVENTS: &str = "events";
 
 /// `--max-endpoints-per-slice` of kube-controller-manager.
 const ENDPOINTS_PER_SLICE: u64 = 100;
-/// Writes and reads for each pod that is replaced.
+/// Writes and reads for each replaced pod.
 const UPDATES_PER_POD: f64 = 4.0;
 const EVENTS_PER_POD: f64 = 8.0;
 const READS_PER_POD: f64 = 2.0;
-/// Seconds of the cluster between two of a kind; each API server compacts.
+/// Interval of each kind in seconds of the cluster; each API server compacts.
 const LISTS_APART: f64 = 300.0;
 const STARTS_APART: f64 = 600.0;
 const COMPACTIONS_APART: f64 = 300.0;
 
-/// What is done.
+/// Operations of an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubernetesOperation {
     RenewLease,
@@ -80,7 +81,7 @@ pub enum KubernetesOperation {
 
 use KubernetesOperation as Op;
 
-/// Those whose rates are known, in the order of [`Kubernetes::rates`]; the others come at their moments.
+/// Operations with a rate, in the order of [`Kubernetes::rates`]; the remaining ones have fixed times.
 const DRAWN: [Op; 8] = [
     Op::RenewLease,
     Op::UpdateNode,
@@ -92,63 +93,62 @@ const DRAWN: [Op; 8] = [
     Op::GetPod,
 ];
 
-/// See the module's head.
+/// A simulated cluster.
 #[derive(Clone, Debug)]
 pub struct Kubernetes {
     pub nodes: u64,
     pub pods: u64,
-    /// Pods that are replaced per second.
+    /// Pods replaced per second.
     pub churn: f64,
     /// API servers, each of which watches every resource.
     pub api_servers: usize,
     pub prefix: Bytes,
     pub seed: u64,
-    /// The objects are created, once each, instead of used.
+    /// True to create each object once instead of using them.
     loading: bool,
     state: Arc<ObjectStates>,
 }
 
-/// What all callers know.
+/// Shared state of all callers.
 #[derive(Debug)]
 struct ObjectStates {
-    /// Mod revisions; 0: the object does not exist, as far as is known. A pod's is at its number, modulo.
+    /// Known mod revisions; 0 if the object does not exist. A pod is at its number, modulo.
     leases: Vec<AtomicI64>,
     nodes: Vec<AtomicI64>,
     pods: Vec<AtomicI64>,
     slices: Vec<AtomicI64>,
     renewals: AtomicU64,
     events: AtomicU64,
-    /// Numbers of pods that exist: from, to.
+    /// Range of the existing pod numbers: start, end.
     pods_deleted: AtomicU64,
     pods_created: AtomicU64,
-    /// By API server and resource.
+    /// Watchers by API server and resource.
     watchers: Vec<Mutex<WatcherState>>,
-    /// What each API server knows of compactions: how many there were, and the revision for its next one.
+    /// Compactions known to each API server: their number, and the revision of its next one.
     compactors: Vec<(AtomicI64, AtomicI64)>,
 }
 
-/// What the watcher of a resource at an API server receives.
+/// State of a resource's watcher at an API server.
 #[derive(Debug, Default)]
 struct WatcherState {
-    /// It listed the resource again, last at this revision; 0: it did not.
+    /// Revision of the last relisting; 0 if there was none.
     listed: i64,
-    /// Revisions of writes that were acknowledged since it began to list.
+    /// Revisions of writes acknowledged since it started to list.
     since_listing: Option<Vec<i64>>,
     counts: EventCounts,
 }
 
-/// Events of watchers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
-    /// Those of acknowledged writes.
+    /// Events of acknowledged writes.
     pub expected: u64,
     pub received: u64,
-    /// Those that came after the events of this revision or a later one.
+    /// Events received after the same or a later revision.
     pub repeated: u64,
 }
 
 impl EventCounts {
-    /// What did not reach the watchers as it should have, with its count.
+    /// Returns the delivery failures with their counts.
     pub fn failures(&self) -> Vec<(&'static str, u64)> {
         let all = [
             ("events were not received by their watchers", self.expected.saturating_sub(self.received)),
@@ -158,14 +158,13 @@ impl EventCounts {
     }
 }
 
-/// An object that may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     kind: ObjectKind,
     number: u64,
 }
 
-/// In the order of [`RESOURCES`].
+/// Kinds, in the order of [`RESOURCES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObjectKind {
     Lease,
@@ -175,29 +174,28 @@ enum ObjectKind {
     Event,
 }
 
-/// How an object changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing, if it exists.
+    /// Create; no effect if it exists.
     Create(Bytes),
-    /// Nothing, if it does not exist.
+    /// Update; no effect if it does not exist.
     Update(Bytes),
     Delete,
 }
 
-/// One operation with what it needs.
+/// An operation with its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KubernetesStep {
     Write(Object, Change),
-    /// A new one, with a lease.
+    /// Create an event, with a lease.
     Event(Object, Bytes),
     Get(RangeRequest),
-    /// The first page.
+    /// List the first page.
     List(RangeRequest),
     Stream(RangeRequest),
-    /// Lists every resource and watches it from there.
+    /// List every resource and watch it from there.
     StartApiServer,
-    /// By the API server of this number.
+    /// Compact as the API server with this number.
     Compact(usize),
 }
 
@@ -207,7 +205,7 @@ impl Kubernetes {
         let state = ObjectStates {
             leases: unknown(nodes),
             nodes: unknown(nodes),
-            // Some are created before as many are deleted.
+            // Some are created before others are deleted.
             pods: unknown(pods + pods.clamp(64, 1 << 16)),
             slices: unknown(pods.div_ceil(ENDPOINTS_PER_SLICE)),
             renewals: AtomicU64::new(0),
@@ -221,7 +219,7 @@ impl Kubernetes {
         Self { nodes, pods, churn, api_servers, prefix, seed, loading: false, state: Arc::new(state) }
     }
 
-    /// Creates all objects, as many operations as [`Self::objects`] says, without watchers.
+    /// Returns a load that creates all objects, [`Self::objects`] operations, without watchers.
     pub fn load_phase(&self) -> Self {
         Self { loading: true, api_servers: 0, ..self.clone() }
     }
@@ -230,22 +228,22 @@ impl Kubernetes {
         2 * self.nodes + self.pods + self.state.slices.len() as u64
     }
 
-    /// Of each operation of [`DRAWN`], per second of the cluster.
+    /// Returns the rate of each operation of [`DRAWN`], per second of the cluster.
     fn rates(&self) -> [f64; DRAWN.len()] {
         let (nodes, churn) = (self.nodes as f64, self.churn);
-        // Every 10 s; every 5 minutes, and where something changed.
+        // Every 10 s; every 5 minutes, and on changes.
         let (renewals, statuses) = (nodes / 10.0, nodes / 300.0 + nodes / 1000.0);
         let [updates, events, reads] =
             [UPDATES_PER_POD, EVENTS_PER_POD, READS_PER_POD].map(|each| each * churn);
         [renewals, statuses, churn, updates, churn, churn, events, reads]
     }
 
-    /// Operations per second of the cluster.
+    /// Returns the operations per second of the cluster.
     pub fn rate(&self) -> f64 {
         self.rates().iter().sum()
     }
 
-    /// Whether one of the operations that are so many seconds apart is at a position; which one of them.
+    /// Returns the number of the periodic operation at a position, if any.
     fn nth(&self, position: u64, seconds_apart: f64, first_after: f64) -> Option<u64> {
         let apart = ((self.rate() * seconds_apart) as u64).max(20);
         let after = position.checked_sub((apart as f64 * first_after) as u64)?;
@@ -274,7 +272,7 @@ impl Kubernetes {
             }
             rest -= rate;
         }
-        // By rounding.
+        // Reached through rounding.
         Op::RenewLease
     }
 
@@ -282,7 +280,7 @@ impl Kubernetes {
         SmallRng::seed_from_u64(self.seed ^ position)
     }
 
-    /// The API server that compacts at a position.
+    /// Returns the API server that compacts at a position.
     fn compactor(&self, position: u64) -> Option<usize> {
         let servers = self.state.compactors.len();
         let nth = self.nth(position, COMPACTIONS_APART / servers as f64, 1.0)?;
@@ -335,7 +333,7 @@ impl Kubernetes {
         }
     }
 
-    /// One of the pods that exist, none of the oldest and newest, which come and go meanwhile.
+    /// Chooses an existing pod, except for the oldest and latest ones, which change concurrently.
     fn pod(&self, position: u64) -> Object {
         let [from, to] =
             [&self.state.pods_deleted, &self.state.pods_created].map(|number| number.load(Relaxed));
@@ -344,30 +342,28 @@ impl Kubernetes {
         Object { kind: ObjectKind::Pod, number }
     }
 
-    /// The first page of a resource.
     pub fn list(&self, resource: &str, limit: i64) -> RangeRequest {
         let (key, range_end) = self.resource(resource);
         RangeRequest { key, range_end, limit, ..Default::default() }
     }
 
-    /// The mod revision of an object, as far as is known; 0 if it does not exist.
+    /// Returns the known mod revision of an object; 0 if it does not exist.
     pub fn revision(&self, object: Object) -> i64 {
         self.slot(object).map_or(0, |slot| slot.load(Relaxed))
     }
 
-    /// An object was found at this revision, 0 if it was not.
+    /// Records that an object was found at this revision, or not found if 0.
     pub fn found(&self, object: Object, revision: i64) {
         if let Some(slot) = self.slot(object) {
             slot.store(revision, Relaxed);
         }
     }
 
-    /// A change of an object was acknowledged at this revision.
     pub fn wrote(&self, object: Object, change: &Change, revision: i64) {
         self.found(object, if *change == Change::Delete { 0 } else { revision });
         for api_server in 0..self.api_servers {
             let mut watcher = self.watcher(api_server, object.kind as usize);
-            // What was listed has no event.
+            // A listed object has no event.
             if revision > watcher.listed {
                 watcher.counts.expected += 1;
                 watcher.since_listing.iter_mut().for_each(|since| since.push(revision));
@@ -386,7 +382,8 @@ impl Kubernetes {
         places.map(|(api_server, resource)| self.watcher(api_server, resource))
     }
 
-    /// Of all watchers. One that received more than it should have does not make up for another one.
+    /// Returns the counts of all watchers. Surplus events of a watcher do not offset missing ones of
+    /// another.
     pub fn events(&self) -> EventCounts {
         self.watchers().fold(EventCounts::default(), |all, watcher| {
             let EventCounts { expected, received, repeated } = watcher.counts;
@@ -398,19 +395,19 @@ impl Kubernetes {
         })
     }
 
-    /// The watcher of a resource, by its place, at an API server received events.
+    /// Records the events received by the watcher of a resource at an API server.
     pub fn received(&self, api_server: usize, resource: usize, events: u64, repeated: u64) {
         let counts = &mut self.watcher(api_server, resource).counts;
         counts.received += events;
         counts.repeated += repeated;
     }
 
-    /// It begins to read the resource instead, because its next events were compacted.
+    /// Records that it starts to list the resource, because its next events were compacted.
     pub fn lists(&self, api_server: usize, resource: usize) {
         self.watcher(api_server, resource).since_listing = Some(Vec::new());
     }
 
-    /// It has read it at this revision, and so misses nothing up to it.
+    /// Records that it has listed the resource at this revision, and so misses no event up to it.
     pub fn listed_again(&self, api_server: usize, resource: usize, revision: i64) {
         let mut watcher = self.watcher(api_server, resource);
         let since = watcher.since_listing.take().unwrap_or_default();
@@ -419,21 +416,21 @@ impl Kubernetes {
         watcher.listed = revision;
     }
 
-    /// Watchers that did.
+    /// Returns the number of watchers that relisted.
     pub fn listed(&self) -> usize {
         self.watchers().filter(|watcher| watcher.listed > 0).count()
     }
 
-    /// The first key of a resource, and the first after all of them.
+    /// Returns the range of a resource's keys.
     pub fn resource(&self, resource: &str) -> (Bytes, Bytes) {
         let bound = |last: &[u8]| [&self.prefix[..], resource.as_bytes(), last].concat().into();
         (bound(b"/"), bound(b"0"))
     }
 
-    /// Makes a change, on the condition that the object is of a revision; returns it if it is not.
+    /// Returns a transaction that changes the object if it has the revision, and reads it otherwise.
     pub fn transaction(&self, object: Object, revision: i64, change: Change, lease: i64) -> TxnRequest {
         let key = self.key(object);
-        // Of no object that is to exist the revision is known.
+        // The revision of an existing object must be known.
         let known = if revision == 0 && !matches!(change, Change::Create(_)) { -1 } else { revision };
         let write = match change {
             Change::Create(value) | Change::Update(value) => {
@@ -446,8 +443,9 @@ impl Kubernetes {
         conditional(key, CompareTarget::Mod, TargetUnion::ModRevision(known), write)
     }
 
-    /// What an API server asks before it compacts, as all of them do by one key: `compact_rev_key` counts the
-    /// compactions. The revision is that of its last attempt, 0 if it is the first.
+    /// Returns the transaction of an API server before a compaction. All of them use the key
+    /// `compact_rev_key`, whose version counts the compactions. The revision is that of its last attempt, 0
+    /// for the first.
     pub fn compaction(&self, api_server: usize) -> (TxnRequest, i64) {
         let (count, revision) = &self.state.compactors[api_server];
         let (count, revision) = (count.load(Relaxed), revision.load(Relaxed));
@@ -456,7 +454,8 @@ impl Kubernetes {
         (conditional(key, CompareTarget::Version, TargetUnion::Version(count), put), revision)
     }
 
-    /// Its answer: the key's version, or one more than was known, and the revision of the store.
+    /// Records its response: the key's version (one more than known if it succeeded), and the revision of
+    /// the store.
     pub fn compactor_learns(&self, api_server: usize, count: Option<i64>, revision: i64) {
         let (known, next) = &self.state.compactors[api_server];
         known.store(count.unwrap_or(known.load(Relaxed) + 1), Relaxed);
@@ -488,7 +487,7 @@ impl Kubernetes {
     }
 }
 
-/// Writes if the key is as named, and reads it if not.
+/// Returns a transaction that writes the key if the condition holds, and reads it otherwise.
 fn conditional(key: Bytes, target: CompareTarget, named: TargetUnion, write: Request) -> TxnRequest {
     let op = |request| RequestOp { request: Some(request) };
     let compare = Compare {
@@ -506,7 +505,7 @@ fn conditional(key: Bytes, target: CompareTarget, named: TargetUnion, write: Req
     }
 }
 
-/// Random bytes, the worst case for what compresses.
+/// Returns random bytes, the worst case for compression.
 fn value(kind: ObjectKind, random: &mut SmallRng) -> Bytes {
     let bytes = match kind {
         ObjectKind::Lease => 550,
@@ -544,7 +543,7 @@ mod tests {
             assert_eq!(cluster.revision(object), position as i64 + 1);
         }
         assert_eq!((keys.len(), cluster.objects()), (65, 65));
-        // No watcher is there yet, of which an event could be awaited.
+        // There is no watcher yet that could miss an event.
         assert_eq!([load.events(), cluster.events()], [EventCounts::default(); 2]);
     }
 
@@ -669,11 +668,11 @@ mod tests {
         cluster.received(1, pods, 3, 1);
         cluster.received(2, 0, 9, 0);
         assert_eq!((cluster.events(), cluster.listed()), (events(12, 7, 3), 0));
-        // While it lists at revision 6, writes are acknowledged: one of them was listed, two were not.
+        // While it lists at revision 6, three writes are acknowledged: one was listed, two were not.
         cluster.lists(2, pods);
         [5, 7, 8].into_iter().for_each(write);
         cluster.listed_again(2, pods, 6);
-        // What was listed is acknowledged late.
+        // A listed write is acknowledged late.
         write(6);
         cluster.received(0, pods, 4, 0);
         cluster.received(1, pods, 4, 0);
@@ -693,7 +692,7 @@ mod tests {
         let expected = |count, revision| (Some(TargetUnion::Version(count)), revision);
         assert_eq!(asked(0), expected(0, 0));
         cluster.compactor_learns(0, None, 40);
-        // Another one lost, and learns the count.
+        // Another API server lost the race, and learns the count.
         cluster.compactor_learns(1, Some(1), 45);
         assert_eq!([asked(0), asked(1), asked(2)], [expected(1, 40), expected(1, 45), expected(0, 0)]);
     }

@@ -1,12 +1,12 @@
 //! Workloads: turn a position in the run into a request.
 //!
-//! Must not depend on connections, time or results.
+//! Independent of connections, time and results.
 
-pub mod distribution; // which record, and how many bytes
+pub mod distribution; // choice of records and value sizes
 pub mod frame; // requests as bytes
 pub mod keys; // etcd's key encoding
 pub mod kubernetes; // objects of a cluster
-pub mod stm; // transactions that depend on what they read
+pub mod stm; // transactions that depend on their reads
 pub mod ycsb; // the core workloads of YCSB
 
 use api::etcdserverpb::request_op::Request as Op;
@@ -24,47 +24,47 @@ use std::sync::Arc;
 use stm::Stm;
 use ycsb::Ycsb;
 
-/// One kind of request, with its parameters.
+/// A kind of request with its parameters.
 #[derive(Clone, Debug)]
 pub enum Workload {
-    /// One Put per operation.
+    /// A Put per operation.
     Put(Writes),
-    /// One Txn of several puts per operation.
+    /// A Txn of several puts per operation.
     TxnPut {
         /// Puts in each transaction.
         ops: usize,
         /// Their keys and values.
         writes: Writes,
     },
-    /// One Range per operation, always the same.
+    /// A constant Range per operation.
     Range(RangeRequest),
-    /// One RangeStream per operation, read to its end.
+    /// A RangeStream per operation, read completely.
     RangeStream(RangeRequest),
-    /// This range in pages per operation, as many calls as there are pages.
+    /// This range in pages per operation, with a call per page.
     Pages(RangeRequest),
-    /// One Txn per operation, with this range or with one put.
+    /// A Txn per operation, with this range or with a put.
     TxnMixed {
         range: RangeRequest,
         /// Ranges among all operations, 0 to 1.
         read_share: f64,
         writes: Writes,
     },
-    /// One Put per operation to these keys in turn. The value begins with the position of the put.
+    /// A Put per operation, round-robin over these keys. The value starts with the position of the put.
     PutKeys { keys: Arc<[Bytes]>, value_bytes: usize },
-    /// One LeaseKeepAlive stream with one renewal per operation, of these leases in turn.
+    /// A LeaseKeepAlive stream with a single renewal per operation, round-robin over these leases.
     LeaseKeepAlive(Arc<[i64]>),
-    /// One transaction per operation, with all its calls.
+    /// A transaction per operation, with all its calls.
     Stm(Stm),
-    /// One operation of a mix, with all its calls.
+    /// An operation of a mix, with all its calls.
     Ycsb(Ycsb),
-    /// One operation of an API server, with all its calls.
+    /// An operation of an API server, with all its calls.
     Kubernetes(Kubernetes),
 }
 
-/// The bytes of the position in the value of a [`Workload::PutKeys`], at most.
+/// Maximum bytes of the position in the value of a [`Workload::PutKeys`].
 const POSITION_BYTES: usize = 8;
 
-/// The position that begins the value of a [`Workload::PutKeys`].
+/// Returns the position at the start of the value of a [`Workload::PutKeys`].
 pub fn position_of(value: &[u8]) -> u64 {
     let mut bytes = [0; POSITION_BYTES];
     let len = value.len().min(POSITION_BYTES);
@@ -72,12 +72,12 @@ pub fn position_of(value: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The bytes that the positions of so many puts take.
+/// Returns the number of bytes for the positions of `total` puts.
 pub fn position_bytes(total: u64) -> usize {
     (u64::BITS - total.saturating_sub(1).leading_zeros()).div_ceil(8) as usize
 }
 
-/// The first key after all keys that begin with `prefix`.
+/// Returns the first key after all keys with this prefix.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -94,23 +94,23 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
 pub struct Writes {
     pub key_bytes: usize,
     pub value_bytes: usize,
-    /// First bytes of all keys; the numbers follow.
+    /// Prefix of all keys; the numbers follow.
     pub prefix: Bytes,
-    /// How many numbers the keys are made of.
+    /// Number of distinct key numbers.
     pub key_space: u64,
     pub order: KeyOrder,
     pub values: Values,
-    /// Chooses the bytes of values and the random keys.
+    /// Seed of values and random keys.
     pub seed: u64,
 }
 
-/// A workload prepared for one worker.
+/// A workload prepared for a worker.
 #[derive(Debug)]
 pub enum WorkloadSource {
-    /// These requests in turn.
+    /// Constant requests, used round-robin.
     Constant(Vec<Bytes>),
     Writes(WriteSource),
-    /// A read at some positions, a write at the others.
+    /// Reads at some positions, writes at the remaining ones.
     Mixed {
         read: Bytes,
         read_share: f64,
@@ -123,18 +123,18 @@ pub enum WorkloadSource {
     },
 }
 
-/// The writes of one worker.
+/// Write requests of a worker.
 #[derive(Debug)]
 pub struct WriteSource {
     template: Template,
     prefix: Bytes,
     keys: KeySequence,
-    /// The seed of values, where each key has its own.
+    /// Seed of values, if each key has a distinct one.
     own_values: Option<u64>,
 }
 
 impl Workload {
-    /// The value of the `:path` pseudo-header.
+    /// Returns the value of the `:path` pseudo-header.
     pub fn path(&self) -> &'static str {
         match self {
             Workload::Put(_) | Workload::PutKeys { .. } => "/etcdserverpb.KV/Put",
@@ -148,7 +148,6 @@ impl Workload {
         }
     }
 
-    /// A short name for reports.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Put(_) | Workload::PutKeys { .. } => "put",
@@ -162,7 +161,7 @@ impl Workload {
         }
     }
 
-    /// The kinds of operations that are reported apart, by `Source::kind`.
+    /// Returns the kinds of operations that are reported separately, indexed by `Source::kind`.
     pub fn kinds(&self) -> &'static [&'static str] {
         match self {
             Workload::TxnMixed { .. } => &["Read", "Write"],
@@ -179,7 +178,6 @@ impl Workload {
         }
     }
 
-    /// The kind of the operation at a position.
     pub fn kind(&self, position: u64) -> usize {
         match self {
             Workload::Ycsb(ycsb) => ycsb.operation(position) as usize,
@@ -196,7 +194,7 @@ impl Workload {
         }
     }
 
-    /// Whether operations of a kind are part of it.
+    /// Reports whether it contains operations of a kind.
     pub fn has_kind(&self, kind: usize) -> bool {
         match self {
             Workload::Ycsb(ycsb) => ycsb.mix.has(kind),
@@ -204,7 +202,6 @@ impl Workload {
         }
     }
 
-    /// Whether callers with a task each send it.
     pub fn needs_tasks(&self) -> bool {
         match self {
             Workload::Pages(_) | Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => true,
@@ -218,7 +215,6 @@ impl Workload {
         }
     }
 
-    /// The requests of worker number `worker`.
     pub fn source(&self, worker: usize) -> WorkloadSource {
         match self {
             Workload::Put(writes) => {
@@ -239,7 +235,7 @@ impl Workload {
                 let template = Template::put(keys[0].len(), &vec![0; *value_bytes]);
                 WorkloadSource::Listed { template, keys: keys.clone() }
             }
-            // These make their requests from what they read.
+            // Callers derive the requests of these from previous responses.
             Workload::Pages(_) | Workload::Stm(_) | Workload::Ycsb(_) | Workload::Kubernetes(_) => {
                 WorkloadSource::Constant(Vec::new())
             }
@@ -255,7 +251,7 @@ fn constant(message: &impl Message) -> Bytes {
 }
 
 impl Writes {
-    /// Random bytes, for every request of a run where values are the same.
+    /// Returns random bytes, for every request of a run with equal values.
     fn value(&self) -> Vec<u8> {
         let mut value = vec![0; self.value_bytes];
         SmallRng::seed_from_u64(self.seed).fill_bytes(&mut value);
@@ -276,7 +272,7 @@ impl Writes {
 }
 
 impl WorkloadSource {
-    /// The request at `position` of the run.
+    /// Returns the request at `position` of the run.
     pub fn request(&mut self, position: u64) -> Bytes {
         let kind = self.kind(position);
         match self {
@@ -293,7 +289,7 @@ impl WorkloadSource {
         }
     }
 
-    /// Which of [`Workload::kinds`] the request at `position` is.
+    /// Returns the index in [`Workload::kinds`] of the request at `position`.
     pub fn kind(&self, position: u64) -> usize {
         match self {
             WorkloadSource::Mixed { read_share, seed, .. } => {
@@ -304,7 +300,7 @@ impl WorkloadSource {
         }
     }
 
-    /// The keys and values that the request at `position`, made by this source, writes.
+    /// Returns the keys and values written by the request at `position`, which was made by this source.
     pub fn pairs_of<'a>(
         &'a self,
         position: u64,
@@ -335,7 +331,7 @@ impl WriteSource {
     }
 }
 
-/// A hash of a key, equal in every run and worker.
+/// Hashes a key, equally in every run and worker.
 fn number_of(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(key);

@@ -1,5 +1,5 @@
-//! Software transactional memory: transactions that read some keys, write some of them, and are committed
-//! only if nothing that they depend on has changed.
+//! Software transactional memory: transactions that read some keys, write some of them, and commit only if
+//! their dependencies are unchanged.
 //!
 //! ```text
 //!   read each key ──▶ compares (read set, write set) + puts ──▶ committed
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! * Requests are those of etcd's Go client: one transaction per read, one to commit.
-//! * Reads of the serializable levels are of one revision, that of the first read. The answer to a conflict
-//!   holds what the next attempt reads.
+//! * Reads of the serializable levels use a single revision, that of the first read. The response to a
+//!   conflict contains the reads of the next attempt.
 //!
-//! Must not depend on connections or time.
+//! Independent of connections and time.
 
 use crate::workload::keys::{KeyOrder, KeySequence};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -23,39 +23,38 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::BTreeSet;
 
-/// As in etcd's tool.
+/// Key length, like in etcd's tool.
 pub const KEY_BYTES: usize = 16;
 
-/// Transactions of one kind.
+/// Parameters of transactions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stm {
-    /// Keys that transactions choose from.
+    /// Number of keys that transactions choose from.
     pub keys: u64,
     pub keys_per_txn: usize,
-    /// Of the keys of a transaction, so many in a hundred are written.
+    /// Percentage of the keys of a transaction that are written.
     pub write_percent: usize,
     pub value_bytes: usize,
-    /// First bytes of all keys.
     pub prefix: Bytes,
     pub isolation: Isolation,
     pub locker: Locker,
     pub seed: u64,
 }
 
-/// What a commit depends on.
+/// Conditions of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// Nothing.
+    /// No condition.
     ReadCommitted,
-    /// What was read is unchanged; each read is what one member knows.
+    /// Read keys are unchanged; reads may be of different revisions.
     RepeatableReads,
-    /// What was read is unchanged, and all reads are of one revision.
+    /// Read keys are unchanged, and all reads are of the same revision.
     Serializable,
-    /// That, and what is written has not changed since that revision.
+    /// Like `Serializable`, and written keys have not changed since that revision.
     SerializableSnapshot,
 }
 
-/// The lock that is held around a transaction.
+/// The lock around a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locker {
     None,
@@ -65,14 +64,14 @@ pub enum Locker {
     Rpc,
 }
 
-/// One transaction, over all its attempts.
+/// A transaction, over all its attempts.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     isolation: Isolation,
     keys: Vec<Bytes>,
     /// Values of the first keys.
     values: Vec<Bytes>,
-    /// What was read of the first keys.
+    /// Reads of the first keys.
     reads: Vec<TxnRead>,
     pub retries: u64,
 }
@@ -80,11 +79,10 @@ pub struct Transaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TxnRead {
     mod_revision: i64,
-    /// The revision at which it was read.
     revision: i64,
 }
 
-/// What a transaction does next.
+/// Next step of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TxnNext {
     Send(TxnRequest),
@@ -92,7 +90,6 @@ pub enum TxnNext {
 }
 
 impl Stm {
-    /// The transaction at a position of the run.
     pub fn transaction(&self, position: u64) -> Transaction {
         let mut random = SmallRng::seed_from_u64(self.seed ^ position);
         let mut numbers = BTreeSet::new();
@@ -127,7 +124,6 @@ impl Isolation {
 }
 
 impl Transaction {
-    /// The first request.
     pub fn begin(&self) -> TxnRequest {
         match self.keys.get(self.reads.len()) {
             Some(key) => TxnRequest { success: vec![self.read(key)], ..Default::default() },
@@ -135,7 +131,7 @@ impl Transaction {
         }
     }
 
-    /// Takes the answer to the last request.
+    /// Handles the response to the last request.
     pub fn answered(&mut self, answer: TxnResponse) -> TxnNext {
         let committing = self.reads.len() == self.keys.len();
         if committing && answer.succeeded {
@@ -219,7 +215,7 @@ mod tests {
         seed: 3,
     };
 
-    /// An answer at `revision` with one range per modified revision.
+    /// Returns a response at `revision` with a range per mod revision.
     fn answer(succeeded: bool, revision: i64, mod_revisions: &[i64]) -> TxnResponse {
         let header = Some(ResponseHeader { revision, ..Default::default() });
         let range = |&mod_revision: &i64| {
@@ -231,7 +227,7 @@ mod tests {
         TxnResponse { header, succeeded, responses: mod_revisions.iter().map(range).collect() }
     }
 
-    /// A request in short: compares, then operations, else operations.
+    /// Summarizes a request: compares, then operations, else operations.
     fn brief(request: &TxnRequest) -> String {
         let compares = request.compare.iter().map(|compare| {
             let Some(TargetUnion::ModRevision(revision)) = compare.target_union else {

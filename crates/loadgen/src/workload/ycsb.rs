@@ -1,17 +1,16 @@
 //! The core workloads of YCSB, A to F, and mixes of their operations.
 //!
-//! Shares, distributions and sizes are those of the files `workloads/workloada` to `workloadf` of YCSB
-//! (github.com/brianfrankcooper/YCSB) and of its `CoreWorkload` class. Cooper et al., "Benchmarking Cloud
+//! Shares, distributions and sizes match the files `workloads/workloada` to `workloadf` of YCSB
+//! (github.com/brianfrankcooper/YCSB) and its `CoreWorkload` class. Cooper et al., "Benchmarking Cloud
 //! Serving Systems with YCSB", SoCC 2010, section 4, describes the workloads.
 //!
-//! * A record is one key. Its value has the size of YCSB's ten fields of 100 bytes. An update writes all of
-//!   it, because a key-value store has no fields.
-//! * Keys are YCSB's: `user` and the hash of the record's number, here with leading zeros.
-//! * Operations choose among records whose insert was acknowledged, as were all before them.
-//! * A read-modify-write is committed by compare-and-swap on the record's revision. After a conflict it is
-//!   repeated.
+//! * A record is a single key. Its value has the size of YCSB's ten fields of 100 bytes. An update writes
+//!   all of it, because a key-value store has no fields.
+//! * Keys match YCSB's: `user` and the hash of the record's number, here with leading zeros.
+//! * Operations choose among the contiguous range of acknowledged records.
+//! * A read-modify-write commits by compare-and-swap on the record's revision, and is retried on conflicts.
 //!
-//! Must not depend on connections or time.
+//! Independent of connections and time.
 
 use crate::workload::distribution::{Chooser, Distribution, Sizes, scrambled};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -26,25 +25,24 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The names of [`YcsbOperation`]s, in their order.
+/// Names of [`YcsbOperation`]s, in order.
 pub const OPERATIONS: [&str; 5] = ["Read", "Update", "Insert", "Scan", "Read-Modify-Write"];
 /// YCSB's `maxscanlength`.
 pub const SCAN_MAX: u64 = 100;
-/// YCSB's ten fields of 100 bytes.
+/// Size of YCSB's ten fields of 100 bytes.
 pub const VALUE_BYTES: usize = 1000;
 
-/// What is done with records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YcsbOperation {
     Read,
     Update,
     Insert,
-    /// A range that begins at a record.
+    /// A range that starts at a record.
     Scan,
     ReadModifyWrite,
 }
 
-/// How many of all operations each is; the sum is above 0.
+/// Weights of the operations; the sum is above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix([f64; OPERATIONS.len()]);
 
@@ -54,43 +52,43 @@ pub struct Ycsb {
     pub mix: Mix,
     pub prefix: Bytes,
     pub sizes: Sizes,
-    /// Records that a scan asks for, at most.
+    /// Maximum number of records of a scan.
     pub scan_max: u64,
-    /// Reads and scans are answered by the asked member alone.
+    /// Serializable reads and scans.
     pub serializable: bool,
     pub seed: u64,
-    /// Of so many load generators, the one with this index: each inserts other records.
+    /// Index of this load generator, and the number of them: each inserts other records.
     pub inserter: (u64, u64),
-    /// Records that exist before the first insert.
+    /// Number of records before the first insert.
     loaded: u64,
     chooser: Chooser,
     records: Arc<Records>,
 }
 
-/// The numbers of the records, which inserts add to.
+/// Numbers of the records, extended by inserts.
 #[derive(Debug, Default)]
 struct Records {
-    /// Records below this were acknowledged.
+    /// All records below this were acknowledged.
     existing: AtomicU64,
     inserts: Mutex<Inserts>,
 }
 
 #[derive(Debug, Default)]
 struct Inserts {
-    /// The number that no insert has had.
+    /// Next unused number.
     next: u64,
-    /// Acknowledged, above one that is not.
+    /// Acknowledged numbers above an unacknowledged one.
     ahead: BTreeSet<u64>,
-    /// Inserts that failed: the next ones have their numbers.
+    /// Numbers of failed inserts, reused by the next ones.
     failed: BTreeSet<u64>,
 }
 
-/// One operation with what it needs.
+/// An operation with its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum YcsbStep {
     Read(RangeRequest),
     Update(PutRequest),
-    /// The number is that of the record.
+    /// Insert the record with this number.
     Insert(PutRequest, u64),
     Scan(RangeRequest),
     /// Read, then write this value.
@@ -98,7 +96,7 @@ pub enum YcsbStep {
 }
 
 impl Ycsb {
-    /// A workload over `records` records, which exist already or are loaded first.
+    /// Creates a workload over `records` records, which either exist or are loaded first.
     pub fn new(mix: Mix, distribution: Distribution, records: u64, loaded: bool) -> Self {
         let all = Records { existing: AtomicU64::new(0), inserts: Mutex::default() };
         if loaded {
@@ -119,7 +117,7 @@ impl Ycsb {
         }
     }
 
-    /// Records that exist before the first operation.
+    /// Returns the number of records before the first operation.
     pub fn loaded(&self) -> u64 {
         self.loaded
     }
@@ -128,22 +126,21 @@ impl Ycsb {
         self.chooser.distribution()
     }
 
-    /// The load phase: inserts only, of the same records.
+    /// Returns the load phase: only inserts of the same records.
     pub fn load_phase(&self) -> Self {
         Self { mix: Mix::of(&[(YcsbOperation::Insert, 1.0)]), ..self.clone() }
     }
 
-    /// Records whose inserts were acknowledged, as were all before them.
+    /// Returns the end of the contiguous range of acknowledged records.
     pub fn existing(&self) -> u64 {
         self.records.existing.load(Relaxed)
     }
 
-    /// The kind of the operation at a position.
     pub fn operation(&self, position: u64) -> YcsbOperation {
         self.mix.choose(&mut self.random(position))
     }
 
-    /// The operation at a position. An insert takes its number now.
+    /// Returns the operation at a position. An insert reserves its number now.
     pub fn step(&self, position: u64) -> YcsbStep {
         let mut random = self.random(position);
         let operation = self.mix.choose(&mut random);
@@ -172,7 +169,7 @@ impl Ycsb {
         }
     }
 
-    /// The outcome of an insert.
+    /// Records the outcome of an insert.
     pub fn inserted(&self, number: u64, acknowledged: bool) {
         let mut inserts = self.records.lock();
         if !acknowledged {
@@ -187,7 +184,8 @@ impl Ycsb {
         self.records.existing.store(existing, Relaxed);
     }
 
-    /// The write of a read-modify-write, if the record is still of this revision. If not, it is read again.
+    /// Returns the write of a read-modify-write, conditional on the record's revision. On a conflict the
+    /// transaction reads it again.
     pub fn swap(range: &RangeRequest, mod_revision: i64, value: &Bytes) -> TxnRequest {
         let op = |request| RequestOp { request: Some(request) };
         let key = range.key.clone();
@@ -210,7 +208,7 @@ impl Ycsb {
         SmallRng::seed_from_u64(self.seed ^ position)
     }
 
-    /// The key of a record, as this load generator counts them.
+    /// Returns the key of a record, in the numbering of this load generator.
     fn key(&self, number: u64) -> Bytes {
         let (index, of) = self.inserter;
         let inserted = number.checked_sub(self.loaded);
@@ -251,7 +249,7 @@ impl Mix {
         mix
     }
 
-    /// The mix and the distribution of a workload of YCSB, by its letter.
+    /// Returns the mix and the distribution of a YCSB workload by its letter.
     pub fn of_workload(letter: char) -> Option<(Self, Distribution)> {
         use YcsbOperation::{Insert, Read, ReadModifyWrite, Scan, Update};
         let (shares, distribution) = match letter {
@@ -266,12 +264,12 @@ impl Mix {
         Some((Self::of(&shares), distribution))
     }
 
-    /// The share of an operation, 0 to 1.
+    /// Returns the share of an operation, 0 to 1.
     pub fn share(&self, operation: YcsbOperation) -> f64 {
         self.0[operation as usize] / self.0.iter().sum::<f64>()
     }
 
-    /// Whether the operation at this place of [`OPERATIONS`] is part of it.
+    /// Reports whether the operation at this index of [`OPERATIONS`] is included.
     pub fn has(&self, place: usize) -> bool {
         self.0[place] > 0.0
     }
@@ -286,7 +284,7 @@ impl Mix {
         ];
         let mut rest = random.random::<f64>() * self.0.iter().sum::<f64>();
         let wanted = ALL.into_iter().filter(|operation| self.0[*operation as usize] > 0.0);
-        // The last one also takes what rounding leaves.
+        // The last one also covers the rounding error.
         let mut last = YcsbOperation::Read;
         for operation in wanted {
             last = operation;
@@ -302,7 +300,7 @@ impl Mix {
 impl FromStr for Mix {
     type Err = String;
 
-    /// `read=70,update=30`: parts of their sum.
+    /// Parses `read=70,update=30`: weights.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut mix = Self([0.0; OPERATIONS.len()]);
         for part in text.split(',') {

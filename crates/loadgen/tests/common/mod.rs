@@ -1,4 +1,4 @@
-//! A small gRPC server in this process, for the tests that drive one.
+//! A small in-process gRPC server for tests.
 
 use api::etcdserverpb::kv_server::{Kv, KvServer};
 use api::etcdserverpb::*;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
-/// A store that keeps each key's newest revision.
+/// A store with the latest revision of each key.
 #[derive(Default)]
 pub struct Store {
     pub revision: AtomicI64,
@@ -27,10 +27,10 @@ pub struct Store {
 pub enum Behaviour {
     #[default]
     Answers,
-    /// Every nth request is refused.
+    /// Rejects every nth request.
     RefusesEvery(usize),
     AnswersAfter(Duration),
-    /// Ranges return a value of so many bytes.
+    /// Ranges return a value of this many bytes.
     ReturnsBytes(usize),
     NeverAnswers,
 }
@@ -127,7 +127,7 @@ impl Kv for Service {
     }
 }
 
-/// A server on its own thread, which ends when the value is dropped.
+/// A server on a separate thread, stopped on drop.
 pub struct Server {
     pub store: Arc<Store>,
     pub endpoint: Endpoint,

@@ -1,4 +1,4 @@
-//! The slots of a store as sibling directories of one file system.
+//! Store slots as sibling directories on one file system.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -13,50 +13,47 @@ use super::slots::{self, Slot, SlotStorage};
 use crate::error::{Error, Result};
 use crate::types::LogPosition;
 
-/// The name of the completion marker inside a received store.
 const MARKER: &str = "received";
-/// Far more than a marker has.
+/// Maximum number of bytes read from a marker, far more than it contains.
 const MARKER_BYTES_MAX: u64 = 4096;
 
-/// Position of the completely received store next to `store`; `None` if there is none. Called before `store`
-/// is opened, because the received store may have to be installed first.
+/// Returns the position of the completely received store next to `store`, or `None`. Call this before
+/// opening `store`, because the received store may have to be installed first.
 ///
-/// Errors: `Corrupt` if its marker is damaged. Then it can only be discarded.
+/// Errors: `Corrupt` if its marker is corrupt. The received store can then only be discarded.
 pub fn staged_at(store: &Path) -> Result<Option<LogPosition>> {
     slots::staged(&DirectorySlots::of(store))
 }
 
-/// Replaces the store in `store` by the received one, or completes a replacement that a crash interrupted.
-/// Then `store` can be opened.
+/// Replaces the store in `store` with the received one, or completes a replacement that a crash
+/// interrupted. Afterwards `store` can be opened.
 ///
-/// Errors: `Refused` if no completely received store exists; then nothing was changed.
+/// Errors: `Refused` if there is no completely received store; the slots are then unchanged.
 pub fn finish_install(store: &Path) -> Result<LogPosition> {
     slots::swap(&DirectorySlots::of(store))
 }
 
-/// Keeps the store in `store`. Removes a received store, complete or not, and the rest of a replaced one. If
-/// a crash interrupted a replacement, the old store is restored.
+/// Keeps the store in `store`, and removes a received store, complete or not, and the remains of a
+/// replaced one. If a crash interrupted a replacement, the old store is restored.
 pub fn discard_staged(store: &Path) -> Result<()> {
     slots::discard(&DirectorySlots::of(store))
 }
 
-/// The slots of the store at `home`.
 pub(super) struct DirectorySlots {
     home: PathBuf,
 }
 
 impl DirectorySlots {
-    /// The slots of the store at `home`, which need not exist.
     pub fn of(home: &Path) -> Self {
         DirectorySlots { home: home.to_path_buf() }
     }
 
-    /// The other slots are siblings: a rename stays within one file system, and one sync of the directory
-    /// covers all.
+    /// Returns the path of a slot. Siblings share a file system, so slots can be renamed, and one directory
+    /// sync covers all of them.
     pub fn path(&self, slot: Slot) -> PathBuf {
         let sibling = |suffix| {
             let mut name = OsString::from(self.home.file_name().unwrap_or_default());
-            // Appended to the whole name, so that the slots of two stores never have the same name.
+            // Append to the whole name, so that slots of different stores never have the same name.
             name.push(suffix);
             self.home.with_file_name(name)
         };
@@ -81,7 +78,7 @@ impl SlotStorage for DirectorySlots {
 
     fn remove(&self, slot: Slot) -> Result<()> {
         let path = self.path(slot);
-        // Not atomic, so a directory is removed only when no complete copy in it is needed.
+        // Not atomic. Callers remove a directory only if its contents are no longer needed.
         match fs::remove_dir_all(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(refused("remove", &path)(source)),
             Ok(()) | Err(_) => Ok(()),
@@ -102,7 +99,7 @@ impl SlotStorage for DirectorySlots {
             Ok(file) => {
                 file.take(MARKER_BYTES_MAX).read_to_end(&mut bytes).map_err(refused("read", &path))?
             }
-            // Without a marker or a directory nothing was received completely.
+            // Without a marker or a directory, no store was received completely.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -114,13 +111,12 @@ impl SlotStorage for DirectorySlots {
     }
 }
 
-/// Writes the marker into the store in `dir`.
 pub(super) fn write_marker(dir: &Path, marker: &[u8]) -> Result<()> {
     write_synced(dir, MARKER, "received.tmp", marker).map(drop)
 }
 
-/// Writes a file in `dir` as `temporary`, and renames it after the sync. So under its name it is complete or
-/// absent.
+/// Writes and syncs a file in `dir` as `temporary`, then renames it to `name`. Under its name it is
+/// complete or absent.
 pub(super) fn write_synced(dir: &Path, name: &str, temporary: &str, bytes: &[u8]) -> Result<File> {
     let (path, temporary) = (dir.join(name), dir.join(temporary));
     let mut options = OpenOptions::new();
@@ -132,21 +128,19 @@ pub(super) fn write_synced(dir: &Path, name: &str, temporary: &str, bytes: &[u8]
     Ok(file)
 }
 
-/// The parent directory of `path`; `None` for the working directory.
+/// Returns the parent directory of `path`; `None` for the working directory.
 pub(super) fn parent(path: &Path) -> Option<&Path> {
     path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
-/// Makes the names in a directory durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(refused("sync", dir))
 }
 
-/// Bytes copied at a time.
 const COPY_BYTES: usize = 256 << 10;
 
-/// Opens a file of a directory that others may have made. A link or anything that is no
-/// regular file is an error, not a wait.
+/// Opens a regular file in a directory that other programs may have written to. Links and special files
+/// are an error; opening one does not block.
 pub(crate) fn open_regular(path: &Path) -> Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -157,7 +151,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
     }
 }
 
-/// Copies a file, in place of one of that name. What was never written takes no space there either.
+/// Copies a file and replaces an existing one. Holes are preserved.
 pub(crate) fn copy_regular(from: &Path, to: &Path) -> Result<()> {
     let source = open_regular(from)?;
     let bytes = source.metadata().map_err(refused("look at", from))?.len();
@@ -182,7 +176,6 @@ pub(crate) fn copy_regular(from: &Path, to: &Path) -> Result<()> {
     target.set_len(bytes).map_err(refused("write", to))
 }
 
-/// The error for a failed operation of the file system.
 pub(crate) fn refused(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
     move |source| Error::Io { attempt, path, source }

@@ -1,7 +1,5 @@
-//! A disk in memory, for tests and simulation. It never fails and loses no write. After a crash a store is
-//! what its last `update` wrote.
-//!
-//! One disk holds the three slots of a store, as directories do on a real disk. The same code renames them.
+//! An in-memory disk for tests and simulation, with the three slots of a store. It never fails or loses
+//! a write; after a crash the store is at its last `update`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,37 +12,34 @@ use super::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
 use crate::types::LogPosition;
 
-/// A handle to one slot of a shared disk. To simulate a crash, drop the store and open another one on a clone
-/// of the handle: it is at the last durable checkpoint.
+/// Handle to one slot of a shared disk. To simulate a crash, drop the store and open another one with a
+/// clone of the handle: it starts from the last durable checkpoint.
 #[derive(Clone)]
 pub struct MemoryBackend {
     disk: MemoryDisk,
     slot: Slot,
 }
 
-/// A disk with the three slots of a store. All clones are the same disk.
+/// A disk with the three slots of a store. Clones share the disk.
 #[derive(Clone, Default)]
 struct MemoryDisk {
     stores: Arc<Mutex<BTreeMap<Slot, SlotFiles>>>,
 }
 
-/// The contents of one slot.
 #[derive(Clone, Default)]
 struct SlotFiles {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
     files: BTreeMap<u64, Arc<MemoryFile>>,
-    /// The completion marker of a received store.
     marker: Option<Vec<u8>>,
 }
 
-/// A file that exists as long as a handle to it, like a file on a disk whose name was removed.
+/// A file that exists as long as any handle to it, like an unlinked file on disk.
 struct MemoryFile {
     number: u64,
     bytes: RwLock<Vec<u8>>,
 }
 
 impl Default for MemoryBackend {
-    /// A new disk without contents.
     fn default() -> Self {
         MemoryBackend { disk: MemoryDisk::default(), slot: Slot::Current }
     }
@@ -55,47 +50,46 @@ impl MemoryBackend {
         Self::default()
     }
 
-    /// A copy of the disk: the state that a crash would leave now.
+    /// Copies the disk: the state after a crash at this point.
     pub fn fork(&self) -> Self {
         let stores = self.disk.stores.lock();
         let copy = stores.iter().map(|(slot, stored)| (*slot, stored.copied())).collect();
         MemoryBackend { disk: MemoryDisk { stores: Arc::new(Mutex::new(copy)) }, slot: self.slot }
     }
 
-    /// Removes the store, as if the disk was replaced by an empty one.
+    /// Removes the store, like replacing the disk with an empty one.
     pub fn wipe(&self) {
         self.disk.stores.lock().remove(&self.slot);
     }
 
-    /// The emptied slot for a received store.
+    /// Empties the slot for a received store and returns a handle to it.
     pub fn incoming(&self) -> Self {
         self.disk.stores.lock().insert(Slot::Incoming, SlotFiles::default());
         MemoryBackend { disk: self.disk.clone(), slot: Slot::Incoming }
     }
 
-    /// As `staged_at` for a store on disk.
+    /// Same as [`staged_at`](super::staged_at) for a store on disk.
     pub fn staged(&self) -> Result<Option<LogPosition>> {
         slots::staged(&self.disk)
     }
 
-    /// As `finish_install` for a store on disk.
+    /// Same as [`finish_install`](super::finish_install) for a store on disk.
     pub fn finish_install(&self) -> Result<LogPosition> {
         slots::swap(&self.disk)
     }
 
-    /// As `discard_staged` for a store on disk.
+    /// Same as [`discard_staged`](super::discard_staged) for a store on disk.
     pub fn discard_staged(&self) -> Result<()> {
         slots::discard(&self.disk)
     }
 
-    /// Works on this handle's slot. An absent slot is an empty store.
+    /// Calls `work` with the contents of this slot. An absent slot is an empty store.
     fn with<T>(&self, work: impl FnOnce(&mut SlotFiles) -> T) -> T {
         work(self.disk.stores.lock().entry(self.slot).or_default())
     }
 }
 
 impl SlotFiles {
-    /// A deep copy of the contents.
     fn copied(&self) -> Self {
         let copy = |(number, file): (&u64, &Arc<MemoryFile>)| {
             let bytes = RwLock::new(file.bytes.read().clone());
@@ -107,7 +101,8 @@ impl SlotFiles {
 }
 
 impl Backend for MemoryBackend {
-    /// Refuses an interrupted replacement, as `SledBackend::open` does: simulations open a store here.
+    /// Rejects an interrupted replacement like `SledBackend::open`, because simulations open stores through
+    /// this call.
     fn catalogue(&mut self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         if self.slot == Slot::Current && slots::is_interrupted(&self.disk)? {
             let reason = "it was being replaced when the process stopped";
@@ -116,7 +111,7 @@ impl Backend for MemoryBackend {
         Ok(self.with(|stored| stored.catalogue.clone().into_iter().collect()))
     }
 
-    /// Atomic, because it is one critical section. Removals come first, as in sled's batch.
+    /// Atomic, because it holds the lock. Removals precede puts, like in sled's batch.
     fn update(&mut self, update: Update) -> Result<()> {
         self.with(|stored| {
             for key in &update.removals {
@@ -131,7 +126,7 @@ impl Backend for MemoryBackend {
         Ok(self.with(|stored| stored.files.keys().copied().collect()))
     }
 
-    /// An existing number is a bug of the caller, which counts the files.
+    /// Panics on an existing number, which is a bug of the caller.
     fn create_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         let file = Arc::new(MemoryFile { number, bytes: RwLock::default() });
         let older = self.with(|stored| stored.files.insert(number, file.clone()));
@@ -139,7 +134,7 @@ impl Backend for MemoryBackend {
         Ok(file)
     }
 
-    /// A missing file is damage: another copy of the store is needed.
+    /// Treats a missing file as corruption: another copy of the store is needed.
     fn open_file(&mut self, number: u64) -> Result<Arc<dyn BlockFile>> {
         match self.with(|stored| stored.files.get(&number).cloned()) {
             Some(file) => Ok(file),
@@ -152,13 +147,12 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
-    /// The marker is always written completely.
     fn complete(&mut self, applied: LogPosition) -> Result<()> {
         self.with(|stored| stored.marker = Some(slots::marker_bytes(applied)));
         Ok(())
     }
 
-    /// The incoming handle is dropped first, because its slot is about to be renamed.
+    /// Drops the incoming handle first, because its slot is renamed.
     fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
         drop(incoming);
         assert_eq!(self.slot, Slot::Current, "what is replaced is the store in use");
@@ -167,7 +161,6 @@ impl Backend for MemoryBackend {
     }
 }
 
-/// Renames are immediate and durable.
 impl SlotStorage for MemoryDisk {
     fn has(&self, slot: Slot) -> Result<bool> {
         Ok(self.stores.lock().contains_key(&slot))
@@ -204,7 +197,7 @@ impl BlockFile for MemoryFile {
         name(self.number)
     }
 
-    /// Reads all bytes or none. Reading past the end is the same error as on a file system.
+    /// Reads all bytes or none, with the errors of a file system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let bytes = self.bytes.read();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -214,7 +207,7 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
-    /// Fills the gap before `offset` with zeros, like a sparse file.
+    /// Fills a gap before `offset` with zeros, like a sparse file.
     fn write_at(&self, written: &[u8], offset: u64) -> io::Result<()> {
         let mut bytes = self.bytes.write();
         let start = usize::try_from(offset).map_err(io::Error::other)?;
@@ -230,7 +223,6 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
-    /// Never extends the file.
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.bytes.write().truncate(usize::try_from(length).unwrap_or(usize::MAX));
         Ok(())
@@ -241,7 +233,6 @@ impl BlockFile for MemoryFile {
     }
 }
 
-/// The name of a file of this disk in errors.
 fn name(number: u64) -> String {
     format!("block file {number} (in memory)")
 }

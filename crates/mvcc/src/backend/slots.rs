@@ -1,4 +1,4 @@
-//! The three slots of a store, and the replacement of a store by a received one.
+//! The three slots of a store, and the replacement of a store with a received one.
 //!
 //!   HOME            the current store
 //!   HOME.incoming   a store that is being received; it contains the file `received` when it is complete
@@ -8,20 +8,20 @@
 //!
 //! * After a crash at any step there is a complete store, the old one or the new one:
 //!
-//!   | HOME | incoming, complete | old | what happened | what to do |
+//!   | HOME | incoming, complete | old | state | recovery |
 //!   |---|---|---|---|---|
-//!   | yes | no | – | nothing, or all of it | `discard` removes leftovers |
-//!   | yes | yes | – | received, perhaps not needed | the caller decides: `swap` or `discard` |
+//!   | yes | no | – | no swap, or a completed one | `discard` removes leftovers |
+//!   | yes | yes | – | received, perhaps unneeded | the caller decides: `swap` or `discard` |
 //!   | no | yes | yes | stopped between the two renames | the same; `discard` restores the old one |
 //!
-//! * The old store is removed only after the new one has its name, durably.
-//! * The log decides whether a received store is needed: it was restarted at its position or not.
+//! * The old store is removed only after the new one's name is durable.
+//! * The log decides whether a received store is needed: whether it was restarted at the store's
+//!   position.
 
 use crate::cursor::{read_stamped, stamped};
 use crate::error::{Error, Result};
 use crate::types::LogPosition;
 
-/// The three slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Slot {
     Current,
@@ -29,33 +29,31 @@ pub(super) enum Slot {
     Old,
 }
 
-/// The file operations that a swap needs. Removing an absent slot is no error.
+/// File operations needed for a swap. Removing an absent slot is not an error.
 pub(super) trait SlotStorage {
-    /// Whether the slot has contents, complete or not.
+    /// Reports whether the slot has contents, complete or not.
     fn has(&self, slot: Slot) -> Result<bool>;
-    /// Renames a slot. `to` is absent.
+    /// Renames a slot. `to` must be absent.
     fn rename(&self, from: Slot, to: Slot) -> Result<()>;
     /// Removes the contents. A crash may leave some of them; the next start removes the rest.
     fn remove(&self, slot: Slot) -> Result<()>;
     /// Makes earlier renames and removals durable.
     fn sync(&self) -> Result<()>;
-    /// The contents of the slot's file `received`, if it exists.
+    /// Returns the contents of the slot's file `received`, if it exists.
     fn marker(&self, slot: Slot) -> Result<Option<Vec<u8>>>;
-    /// The marker's name in errors.
     fn marker_name(&self, slot: Slot) -> String;
 }
 
-/// The first bytes of the marker.
 const MAGIC: &[u8; 8] = b"mvccrecv";
 const VERSION: u32 = 1;
-/// The contents of `received`: the store was received completely up to this position, and synced.
+/// Encodes the marker: the store is complete and synced up to this position.
 pub(super) fn marker_bytes(applied: LogPosition) -> Vec<u8> {
     stamped(MAGIC, VERSION, &[applied.index.0, applied.term.0])
 }
 
-/// The position of the received store, if it is complete.
+/// Returns the position of the received store, if it is complete.
 ///
-/// Errors: `Corrupt` for a damaged marker. The caller then discards what was received.
+/// Errors: `Corrupt` for a corrupt marker. The caller then discards the received store.
 pub(super) fn staged(slots: &dyn SlotStorage) -> Result<Option<LogPosition>> {
     let Some(marker) = slots.marker(Slot::Incoming)? else { return Ok(None) };
     let damaged = || Error::Corrupt {
@@ -67,15 +65,15 @@ pub(super) fn staged(slots: &dyn SlotStorage) -> Result<Option<LogPosition>> {
     Ok(Some(LogPosition::new(index, term)))
 }
 
-/// Replaces the current store by the received one. Continues where a crash stopped it.
+/// Replaces the current store with the received one. Resumes after a crash.
 ///
-/// Errors: `Refused` if no completely received store exists; then nothing was changed.
+/// Errors: `Refused` if there is no completely received store; the slots are then unchanged.
 pub(super) fn swap(slots: &dyn SlotStorage) -> Result<LogPosition> {
     let staged = staged(slots)?;
     let applied =
         staged.ok_or(Error::Refused { attempt: "install a store", reason: "none was received wholly" })?;
     if slots.has(Slot::Current)? {
-        // The rest of an earlier swap. The current store exists, so it is not needed.
+        // Remains of an earlier swap, not needed because the current store exists.
         slots.remove(Slot::Old)?;
         slots.sync()?;
         slots.rename(Slot::Current, Slot::Old)?;
@@ -83,7 +81,7 @@ pub(super) fn swap(slots: &dyn SlotStorage) -> Result<LogPosition> {
     }
     assert!(!slots.has(Slot::Current)?, "a rename never meets a store that is there");
     slots.rename(Slot::Incoming, Slot::Current)?;
-    // The old store is removed only after the new name is durable.
+    // Remove the old store only after the new name is durable.
     slots.sync()?;
     slots.remove(Slot::Old)?;
     slots.sync()?;
@@ -101,7 +99,8 @@ pub(super) fn discard(slots: &dyn SlotStorage) -> Result<()> {
     slots.sync()
 }
 
-/// Whether a crash stopped a swap between its two renames. Opening the store then would create an empty one.
+/// Reports whether a crash stopped a swap between its two renames. Opening would then create an empty
+/// store.
 pub(super) fn is_interrupted(slots: &dyn SlotStorage) -> Result<bool> {
     Ok(!slots.has(Slot::Current)? && slots.has(Slot::Old)?)
 }

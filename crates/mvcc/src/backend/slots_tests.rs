@@ -1,20 +1,20 @@
-//! A crash at any point of a swap leaves the old store or the new one, in a simulated file system and in
-//! directories.
+//! A crash at any point of a swap leaves the old store or the new one, in a simulated file system and
+//! in directories.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// The contents of a slot: a word for the store, and its marker.
+/// Contents of a slot: a word for the store, and its marker.
 type SlotContents = (String, Option<Vec<u8>>);
 
-/// A file system whose stores are words. Renames take effect at once, and are durable after `sync`.
+/// A file system with words for stores. Renames take effect immediately, and are durable after `sync`.
 #[derive(Clone, Default)]
 struct Words {
     now: RefCell<BTreeMap<Slot, SlotContents>>,
     durable: RefCell<BTreeMap<Slot, SlotContents>>,
-    /// Operations until the crash.
+    /// Number of operations before the crash.
     allowance: Cell<usize>,
 }
 
@@ -32,7 +32,7 @@ impl Words {
         words
     }
 
-    /// The state after a crash: with all renames, or only with those that were synced.
+    /// Returns the state after a crash: with all renames, or only with the synced ones.
     fn after_crash(&self, everything_arrived: bool) -> Self {
         let names = if everything_arrived { &self.now } else { &self.durable }.borrow().clone();
         Words {
@@ -147,7 +147,7 @@ fn a_crash_while_discarding_leaves_the_old_store() {
     for allowance in 0..12 {
         for everything_arrived in [false, true] {
             let slots = ready_to_swap();
-            // Stops between the two renames: two removals and syncs, one rename and its sync.
+            // Stop between the two renames: after two removals and syncs, one rename and its sync.
             slots.allowance.set(4);
             assert!(swap(&slots).is_err() && is_interrupted(&slots).unwrap());
             let slots = slots.after_crash(true);

@@ -1,4 +1,4 @@
-//! The cache of decoded blocks, bounded in bytes.
+//! Cache of decoded blocks with a size limit in bytes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use super::records::DecodedBlock;
 use super::sealed::Block;
 use crate::error::Result;
 
-/// Decoded blocks that were read or written recently.
 pub(crate) struct BlockCache {
     blocks: Cache<(u64, u64, u64), Arc<DecodedBlock>, ByWeight>,
 }
@@ -26,19 +25,19 @@ impl Weighter<(u64, u64, u64), Arc<DecodedBlock>> for ByWeight {
 }
 
 impl BlockCache {
-    /// `block_bytes` is the usual size of a block. It sizes the cache's tables, not its limit.
+    /// Creates a cache. `block_bytes`, the usual block size, determines the size of its tables only.
     pub fn new(cache_bytes: u64, block_bytes: usize) -> Self {
         let blocks = cache_bytes as usize / block_bytes.max(1) + 1;
         BlockCache { blocks: Cache::with_weighter(blocks, cache_bytes, ByWeight) }
     }
 
-    /// Whether blocks of `raw_bytes` in total usually stay in the cache. Each takes a little more than its
-    /// raw bytes.
+    /// Reports whether blocks of `raw_bytes` in total usually fit in the cache. Each takes slightly more
+    /// than its raw bytes.
     pub fn fits(&self, raw_bytes: u64) -> bool {
         raw_bytes <= self.blocks.capacity() / 4 * 3
     }
 
-    /// The block's records, from memory if possible.
+    /// Returns the block's records, from memory if possible.
     pub fn load(&self, block: &Block) -> Result<Arc<DecodedBlock>> {
         let Some(location) = block.location() else { return block.load() };
         assert!(location.bytes > 0, "a stored block takes bytes");
@@ -51,28 +50,25 @@ impl BlockCache {
         Ok(decoded)
     }
 
-    /// As `load`, but a block that is not in the cache is not added. For scans, which would evict blocks in
-    /// use.
+    /// Like `load`, without adding the block to the cache: scans would evict blocks in use.
     pub fn load_without_caching(&self, block: &Block) -> Result<Arc<DecodedBlock>> {
         self.get(block).map_or_else(|| block.load(), Ok)
     }
 
-    /// As `load_without_caching`, without the offsets of the records.
+    /// Like `load_without_caching`, without the offsets of the records.
     pub fn load_raw_without_caching(&self, block: &Block) -> Result<Bytes> {
         self.get(block).map_or_else(|| block.load_raw(), |decoded| Ok(decoded.raw().clone()))
     }
 
-    /// The block if it is in the cache.
     fn get(&self, block: &Block) -> Option<Arc<DecodedBlock>> {
         block.location().and_then(|location| self.blocks.get(&location.name()))
     }
 
-    /// Adds a block that was just written: the newest records are the most likely to be read.
+    /// Adds a block that was just written: the latest records are the most likely to be read.
     pub fn insert(&self, location: &BlockLocation, decoded: Arc<DecodedBlock>) {
         self.blocks.insert(location.name(), decoded);
     }
 
-    /// Removes a block that was rewritten.
     pub fn remove(&self, location: &BlockLocation) {
         self.blocks.remove(&location.name());
     }

@@ -3,14 +3,12 @@
 //!   magic u32 │ payload u32 │ raw u32 │ records u32 │ first i64 u32 │ last i64 u32 │ codec u32 │ crc u32 │ …
 //!   └────────────────────────────── 48 bytes, little endian ────────────────────────────────────────┘
 //!
-//! * `crc` is CRC-32C over the header before it and the payload. It covers every bit of a frame.
+//! * `crc` is the CRC-32C of all other bytes of the frame.
 //! * The payload is the raw records, or their LZ4 block if that is smaller by at least a sixteenth.
-//! * The header repeats the block's entry in the catalogue. An intact frame that is not the expected one is
-//!   refused, so a catalogue and files of different times are never mixed.
+//! * The header repeats the block's catalogue entry. An intact but unexpected frame is rejected, so a
+//!   catalogue and files of different times are never mixed.
 //!
-//! A frame adds 48 bytes to 64 KiB. CRC-32C runs at several GB/s with the processor's instruction, LZ4
-//! decompresses 1 to 2 GB/s. A cold read of one record takes some tens of microseconds, most of them for
-//! decompression.
+//! A cold read of a record takes some tens of microseconds, mostly for decompression (1 to 2 GB/s).
 
 use base::lz4;
 use bytes::{BufMut, Bytes};
@@ -19,20 +17,18 @@ use super::records::DecodedBlock;
 use crate::cursor::Cursor;
 use crate::types::Revision;
 
-/// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 48;
-/// The checksum is the last field of the header. It covers the bytes before it and after it.
+/// Offset of the checksum, the last field of the header.
 const CRC_AT: usize = HEADER_BYTES - 4;
-/// The first bytes of a frame. They contain the version: another format would be `blk2`.
+/// Magic number of a frame. It includes the version: another format would be `blk2`.
 pub(crate) const MAGIC_BYTES: &[u8; 4] = b"blk1";
 const MAGIC: u32 = u32::from_le_bytes(*MAGIC_BYTES);
 const CODEC_RAW: u32 = 0;
 const CODEC_LZ4: u32 = 1;
-/// An upper bound for the raw bytes of a block. It limits what a reader allocates. Blocks are much smaller,
-/// because a request is limited to a few MiB.
+/// Maximum raw size of a block, to limit a reader's allocations. Blocks are much smaller.
 pub(crate) const RAW_BYTES_MAX: usize = 1 << 30;
 
-/// What both the catalogue and the frame say about a block.
+/// Properties of a block in both the catalogue and its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockIdentity {
     pub first: Revision,
@@ -42,7 +38,6 @@ pub(crate) struct BlockIdentity {
 }
 
 impl BlockIdentity {
-    /// The identity of a sealed block.
     pub fn of(block: &DecodedBlock) -> Self {
         BlockIdentity {
             first: block.first(),
@@ -53,12 +48,10 @@ impl BlockIdentity {
     }
 }
 
-/// Appends the stored form of `block` to `out`.
 pub(crate) fn store(block: &DecodedBlock, out: &mut Vec<u8>) {
     assert!(block.raw().len() <= RAW_BYTES_MAX, "a block that could not be read back");
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
-    // The payload is compressed directly into the output.
     let codec = append_payload(block.raw(), out);
     let payload_bytes = out.len() - start - HEADER_BYTES;
 
@@ -72,12 +65,11 @@ pub(crate) fn store(block: &DecodedBlock, out: &mut Vec<u8>) {
     put_revision(&mut header, identity.last);
     header.put_u32_le(codec);
     assert!(header.len() == 4, "the checksum is the header's last field");
-    // The checksum covers everything written above.
     let crc = checksum(&out[start..]);
     out[start + CRC_AT..start + HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Decodes a block. The error says what is wrong with the bytes.
+/// Decodes a block. The error is the reason why the bytes are invalid.
 pub(crate) fn load(stored: &[u8], expected: BlockIdentity) -> Result<DecodedBlock, &'static str> {
     let Header { identity, codec } = check_as(stored, expected)?;
     let raw = unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)?;
@@ -88,21 +80,18 @@ pub(crate) fn load(stored: &[u8], expected: BlockIdentity) -> Result<DecodedBloc
     Ok(decoded)
 }
 
-/// As `load`, for a block whose records were checked before. The checksum is verified again, the records are
-/// not parsed.
+/// Like `load`, for records that were checked before: verifies the checksum, but does not parse.
 pub(crate) fn load_raw(stored: &[u8], expected: BlockIdentity) -> Result<Bytes, &'static str> {
     let Header { identity, codec } = check_as(stored, expected)?;
     unpack(codec, &stored[HEADER_BYTES..], identity.raw_bytes as usize)
 }
 
-/// What a frame's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub identity: BlockIdentity,
     codec: u32,
 }
 
-/// As `check`, for the frame of a known block.
 pub(crate) fn check_as(stored: &[u8], expected: BlockIdentity) -> Result<Header, &'static str> {
     let header = check(stored)?;
     if header.identity != expected {
@@ -111,10 +100,10 @@ pub(crate) fn check_as(stored: &[u8], expected: BlockIdentity) -> Result<Header,
     Ok(header)
 }
 
-/// Checks that `stored` is one intact frame. Only the checksum is computed; nothing is decompressed.
+/// Checks that `stored` is one intact frame, by its checksum only; the payload is not decompressed.
 pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     let (header, payload) = stored.split_at_checked(HEADER_BYTES).ok_or("shorter than a header")?;
-    // Checked before any other field is used. Later mismatches are our own bug, or a block from another
+    // Must precede the use of any other field. Later mismatches are bugs, or a block from another
     // checkpoint.
     if Cursor::new(&header[CRC_AT..]).u32_le() != Some(checksum(stored)) {
         return Err("the checksum does not match");
@@ -134,8 +123,8 @@ pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
     Ok(Header { identity: BlockIdentity { first, last, records, raw_bytes }, codec })
 }
 
-/// The length of the frame that begins with this header, if it begins with the magic number. Only the
-/// checksum of the whole frame proves it.
+/// Returns the length of the frame that starts with this header, if it has the magic number. Not
+/// verified.
 pub(crate) fn claimed_bytes(header: &[u8]) -> Option<u64> {
     let mut cursor = Cursor::new(header);
     let is_frame = cursor.u32_le()? == MAGIC;
@@ -152,7 +141,8 @@ fn append_payload(raw: &[u8], out: &mut Vec<u8>) -> u32 {
     CODEC_RAW
 }
 
-/// The raw records. LZ4 must produce exactly the length in the header, which the checksum covers.
+/// Decompresses the raw records. LZ4 must produce exactly the length in the header, which the checksum
+/// covers.
 fn unpack(codec: u32, payload: &[u8], raw_bytes: usize) -> Result<Bytes, &'static str> {
     match codec {
         CODEC_RAW if payload.len() == raw_bytes => Ok(Bytes::copy_from_slice(payload)),
@@ -165,7 +155,7 @@ fn unpack(codec: u32, payload: &[u8], raw_bytes: usize) -> Result<Bytes, &'stati
     }
 }
 
-/// For fuzzing: decodes a frame with a correct checksum and otherwise arbitrary bytes.
+/// Decodes a frame with a correct checksum and otherwise arbitrary bytes, for fuzzing.
 #[doc(hidden)]
 pub fn fuzzed_block(bytes: &[u8]) {
     let mut stored = bytes.to_vec();
@@ -190,18 +180,16 @@ pub fn fuzzed_block(bytes: &[u8]) {
     }
 }
 
-/// CRC-32C of a frame without its checksum field.
 fn checksum(stored: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&stored[..CRC_AT]), &stored[HEADER_BYTES..])
 }
 
-/// Writes a revision in twelve bytes, as frames and the catalogue store it.
 pub(crate) fn put_revision(out: &mut impl BufMut, revision: Revision) {
     out.put_i64_le(revision.main);
     out.put_u32_le(u32::try_from(revision.sub).expect("fewer than 2^32 changes in one request"));
 }
 
-/// Reads what `put_revision` wrote. The caller has checked the length.
+/// Reads a revision written by `put_revision`. The caller has checked the length.
 fn take_revision(cursor: &mut Cursor<'_>) -> Revision {
     let main = cursor.i64_le().expect("the header is 48 bytes");
     Revision { main, sub: i64::from(cursor.u32_le().expect("the header is 48 bytes")) }

@@ -1,13 +1,11 @@
-//! Superseded records that are still in a block, as packed deltas from one revision to the next.
+//! Superseded records that are still in a block, as packed deltas between revisions.
 //!
 //! A block is rewritten only when most of its records are dead. Until then the catalogue lists the dead
-//! records, because the index is rebuilt from blocks. Without the list, a deleted key would reappear: its put
-//! may be in a block that is kept, and its tombstone in one that was rewritten.
+//! records, because the index is rebuilt from blocks. Without the list a deleted key would reappear if
+//! its put is in a retained block, and its tombstone in a rewritten one.
 //!
-//! A dead record usually takes two bytes, both in memory and in the catalogue.
-//!
-//! Example: revisions 100.0 101.0 101.1 105.0 are packed as (100,0) (1,0) (0,1) (4,0). The first delta is
-//! from revision 0.0. `sub` is written as it is, because it starts at 0 for every main revision.
+//! Example: revisions 100.0 101.0 101.1 105.0 are packed as (100,0) (1,0) (0,1) (4,0), usually two
+//! bytes each. `sub` is not a delta, because it starts at 0 for every main revision.
 
 use bytes::BufMut;
 
@@ -21,17 +19,14 @@ pub(crate) struct DeadList {
 }
 
 impl DeadList {
-    /// Number of dead records.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Bytes of the packed form.
     pub fn packed_bytes(&self) -> u64 {
         self.packed.len() as u64
     }
 
-    /// Packs ascending revisions.
     pub fn pack(revisions: &[Revision]) -> Self {
         let mut packed = Vec::with_capacity(revisions.len() * 2);
         let mut before = Revision { main: 0, sub: 0 };
@@ -45,18 +40,18 @@ impl DeadList {
         DeadList { len, packed: packed.into_boxed_slice() }
     }
 
-    /// All of them, ascending. A few thousand at most; they are dropped after one block was swept or indexed.
+    /// Returns all revisions in ascending order: at most a few thousand, which callers drop after one
+    /// block.
     pub fn unpack(&self) -> Vec<Revision> {
         Self::decode(self.len, &self.packed).expect("packed by this type, or checked by `read`")
     }
 
-    /// Writes the packed form, for the catalogue.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.put_u32_le(self.len);
         out.put_slice(&self.packed);
     }
 
-    /// Reads the packed form from the rest of `cursor`. `None`: it is not a valid list.
+    /// Reads the packed form from the rest of `cursor`. `None` if it is not a valid list.
     pub fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
         let len = cursor.u32_le()?;
         let packed = cursor.take(cursor.bytes.len() - cursor.at)?;
@@ -64,8 +59,7 @@ impl DeadList {
         Some(DeadList { len, packed: packed.into() })
     }
 
-    /// Reads `len` deltas, which must take all bytes. `read` and `unpack` both use it, so they accept the
-    /// same lists.
+    /// Decodes `len` deltas, which must take all bytes.
     fn decode(len: u32, packed: &[u8]) -> Option<Vec<Revision>> {
         let mut cursor = Cursor::new(packed);
         // A record takes at least two bytes, so a wrong length cannot cause a large allocation.

@@ -1,17 +1,16 @@
-//! Block files: appending frames, syncing them, and removing files that are no longer used.
+//! Block files: appends and syncs frames, and removes unused files.
 //!
 //!   file header │ frame │ frame │ frame │ … leftover of a crash, overwritten
 //!   └ magic 8, version u32, number u64, crc u32
 //!
 //! * A frame is written once, at `end`, which only grows. Bytes that the catalogue refers to are never
 //!   overwritten.
-//! * A file is removed when none of its blocks is in use and it is not the current file. Its number is not
-//!   used again while the store is open, so (number, offset) always means the same block.
-//! * A removed file stays open until `close_unused` finds that no reader has it: closing frees its space,
-//!   which takes tens of milliseconds for 64 MiB. It is never done by the thread of a reader, and for one
-//!   file at a time: a reader that leaves, or an install, may leave hundreds.
-//! * Frames are buffered and written together. `sync` writes the rest of the buffer and syncs every file
-//!   written to.
+//! * A file without blocks in use is removed, unless it is the current file. Its number is not reused
+//!   while the store is open, so (number, offset) always identifies the same block.
+//! * A removed file stays open until `close_unused` finds that no reader uses it: closing frees its
+//!   space, which takes tens of milliseconds for 64 MiB. Readers never do it, and it is done for one
+//!   file at a time, because a slow reader or an install may leave hundreds.
+//! * Frames are buffered. `sync` writes the buffer and syncs every written file.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,20 +20,19 @@ use crate::backend::{Backend, BlockFile};
 use crate::cursor::{Cursor, stamped};
 use crate::error::{Error, Result};
 
-/// The first bytes of every block file.
 const MAGIC: &[u8; 8] = b"mvccblks";
-/// Version of the file format, frames included. Files of other versions are refused.
+/// Version of the file format, including frames. Files of other versions are rejected.
 const VERSION: u32 = 1;
-/// Where the first frame begins.
+/// Offset of the first frame.
 pub(crate) const HEADER_BYTES: u64 = 24;
-/// Bytes buffered for one write: enough to make the system call cheap, and few enough for the processor's
+/// Buffer size for writes: large enough to amortize the system call, small enough for the processor's
 /// cache.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Where a stored block is. It holds the file open, so the block stays readable after the file is removed.
+/// Location of a stored block. Keeps the file open and readable after its removal.
 #[derive(Clone)]
 pub(crate) struct BlockLocation {
-    /// Generation of the store. File numbers begin at 1 again in a received store.
+    /// Generation of the store. A received store numbers its files from 1 again.
     generation: u64,
     pub number: u64,
     pub offset: u64,
@@ -43,7 +41,7 @@ pub(crate) struct BlockLocation {
 }
 
 impl BlockLocation {
-    /// Identifies the location among all that this process has used.
+    /// Returns an identifier that is unique among all locations used by this process.
     pub fn name(&self) -> (u64, u64, u64) {
         (self.generation, self.number, self.offset)
     }
@@ -52,7 +50,7 @@ impl BlockLocation {
         (self.generation, self.number)
     }
 
-    /// The stored bytes, unchecked.
+    /// Reads the stored bytes without validation.
     pub fn read(&self) -> Result<Vec<u8>> {
         let mut stored = vec![0; self.bytes as usize];
         match self.file.read_at(&mut stored, self.offset) {
@@ -64,46 +62,37 @@ impl BlockLocation {
         }
     }
 
-    /// The error for damaged bytes at this location.
     pub fn damaged(&self, what: &'static str) -> Error {
         Error::Corrupt { file: self.file.name(), offset: self.offset, what }
     }
 }
 
-/// All block files of a store, and the one that is appended to.
 pub(crate) struct BlockFiles {
     files: BTreeMap<u64, FileUsage>,
-    /// Number of the file that is appended to, if any.
     current: Option<u64>,
     buffer: Vec<u8>,
-    /// Files written to since the last sync.
     unsynced: Vec<u64>,
     next_number: u64,
     file_bytes: u64,
     generation: u64,
-    /// Removed files that are still open, and their bytes.
+    /// Removed files that are still open, with their sizes.
     removed: BTreeMap<FileName, (Arc<dyn BlockFile>, u64)>,
 }
 
-/// Identifies a file among all that this process has used: the store, by how often one was installed, and the
-/// number in it.
+/// Unique identifier of a file within this process: the store's generation and the file's number.
 pub(crate) type FileName = (u64, u64);
 
-/// Bytes of removed files that are still open.
 pub(crate) type RemovedFiles = BTreeMap<FileName, u64>;
 
-/// A file in use, with the number of its blocks.
 struct FileUsage {
     file: Arc<dyn BlockFile>,
-    /// Where the next frame goes. Includes buffered frames.
+    /// Offset of the next frame, including buffered frames.
     end: u64,
-    /// Blocks in use.
     blocks: usize,
 }
 
 impl BlockFiles {
-    /// `file_bytes`: size after which a new file is begun. `generation`: stores that this process installed
-    /// before.
+    /// Creates an empty set. `file_bytes` is the size at which a new file is started.
     pub fn new(file_bytes: u64, generation: u64) -> Self {
         BlockFiles {
             files: BTreeMap::new(),
@@ -117,7 +106,6 @@ impl BlockFiles {
         }
     }
 
-    /// Registers a block of the catalogue.
     pub fn adopt(
         &mut self,
         backend: &mut dyn Backend,
@@ -140,14 +128,13 @@ impl BlockFiles {
         Ok(BlockLocation { generation: self.generation, number, offset, bytes, file: usage.file.clone() })
     }
 
-    /// Frees what no block is in: files without one, and the bytes after the last one of each file, which a
-    /// crash or a compaction has left, and which nothing would count. The newest file is appended to from now
-    /// on. Called after all blocks were adopted.
+    /// Frees space left by a crash or a compaction: files without blocks, and the bytes after the last
+    /// block of each file. The latest file becomes the current one. Requires all blocks to be adopted.
     pub fn clean(&mut self, backend: &mut dyn Backend) -> Result<()> {
         for number in backend.files()? {
             self.next_number = self.next_number.max(number.saturating_add(1));
-            // No entry refers to the file. A crash came between the sync of its blocks and the update for
-            // them, or between the update that freed the file and its removal.
+            // No entry refers to the file. A crash happened before the update for its blocks, or after the
+            // update that freed the file but before its removal.
             if !self.files.contains_key(&number) {
                 backend.remove_file(number)?;
             }
@@ -163,7 +150,7 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Appends a stored block. It counts as used at once, and is durable after `sync`.
+    /// Appends a stored block. It is in use immediately, and durable after `sync`.
     pub fn append(&mut self, backend: &mut dyn Backend, frame: &[u8]) -> Result<BlockLocation> {
         let number = self.file_with_room(backend, frame.len() as u64)?;
         let usage = self.files.get_mut(&number).expect("the current file is known");
@@ -181,12 +168,11 @@ impl BlockFiles {
         Ok(location)
     }
 
-    /// Makes every appended block durable.
     pub fn sync(&mut self) -> Result<()> {
         self.write_buffer()?;
         assert!(self.buffer.is_empty(), "a sync writes the whole buffer");
         for number in self.unsynced.drain(..) {
-            // A file that was emptied and removed meanwhile need not be synced.
+            // A file that was emptied and removed in the meantime need not be synced.
             let Some(usage) = self.files.get(&number) else { continue };
             if !base::mutant("unsynced-blocks") {
                 usage.file.sync().map_err(|source| refused("sync", &*usage.file, source))?;
@@ -201,14 +187,13 @@ impl BlockFiles {
         usage.blocks = usage.blocks.checked_sub(1).expect("every block is released once");
     }
 
-    /// Removes the files without a block in use.
     pub fn remove_unused(&mut self, backend: &mut dyn Backend) -> Result<()> {
         let is_unused = |(number, usage): (&u64, &FileUsage)| {
             (usage.blocks == 0 && Some(*number) != self.current).then_some(*number)
         };
         let unused: Vec<u64> = self.files.iter().filter_map(is_unused).collect();
         for number in unused {
-            // No entry of the catalogue refers to the file. Readers that hold a location in it keep it open.
+            // No catalogue entry refers to the file. Readers with a location in it keep it open.
             backend.remove_file(number)?;
             let usage = self.files.remove(&number).expect("listed above");
             self.removed.insert((self.generation, number), (usage.file, usage.end));
@@ -216,7 +201,6 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Takes the place of an older store, whose files are removed.
     pub fn replace(&mut self, older: BlockFiles) {
         self.removed = older.removed;
         let files = older.files.into_iter();
@@ -224,9 +208,9 @@ impl BlockFiles {
             .extend(files.map(|(number, usage)| ((older.generation, number), (usage.file, usage.end))));
     }
 
-    /// Closes a removed file that no reader has open, and returns whether there is another one.
+    /// Closes a removed file that no reader uses, and reports whether there is another one.
     pub fn close_unused(&mut self) -> bool {
-        // Nothing gives out a file whose only handle is this one.
+        // If this is the only handle, no other can be created.
         let unused = |files: &Self| {
             files.removed.iter().find(|(_, (file, _))| Arc::strong_count(file) == 1).map(|(name, _)| *name)
         };
@@ -236,23 +220,21 @@ impl BlockFiles {
         unused(self).is_some()
     }
 
-    /// The removed files that readers have open.
     pub fn held(&self) -> RemovedFiles {
         let held = self.removed.iter().filter(|(_, (file, _))| Arc::strong_count(file) > 1);
         held.map(|(name, (_, bytes))| (*name, *bytes)).collect()
     }
 
-    /// Bytes of the removed files that are still open.
     pub fn removed_bytes(&self) -> u64 {
         self.removed.values().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Number of each file, and its bytes after the header.
+    /// Returns the number of each file, and its size without the header.
     pub fn sizes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.files.iter().map(|(number, usage)| (*number, usage.end - HEADER_BYTES))
     }
 
-    /// Ends appending to this file. If it is the current one, the next block begins another file.
+    /// Stops appending to this file. If it is the current one, the next block starts another file.
     pub fn close(&mut self, number: u64) -> Result<()> {
         assert!(self.files.contains_key(&number), "a file that is not there");
         if self.current == Some(number) {
@@ -262,12 +244,11 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Bytes of all files.
     pub fn allocated(&self) -> u64 {
         self.files.values().map(|usage| usage.end).sum()
     }
 
-    /// Number of the file to append to. Begins a new file if the current one is full.
+    /// Returns the number of the file to append to, starting a new one if the current one is full.
     fn file_with_room(&mut self, backend: &mut dyn Backend, frame_bytes: u64) -> Result<u64> {
         if let Some(number) = self.current {
             let end = self.files[&number].end;
@@ -286,8 +267,8 @@ impl BlockFiles {
         Ok(number)
     }
 
-    /// Writes the buffer at the offset that its frames were given. After a failed write the caller poisons
-    /// the maintainer; the next start finds these bytes after the last block and truncates them.
+    /// Writes the buffer. After a failed write the caller poisons the maintainer, and the next start
+    /// truncates the file.
     fn write_buffer(&mut self) -> Result<()> {
         let Some(number) = self.current.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         let FileUsage { file, end, .. } = &self.files[&number];
@@ -300,7 +281,6 @@ impl BlockFiles {
         Ok(())
     }
 
-    /// Bytes of the buffer, which ends at `end`.
     fn buffer_bytes_of(&self, end: u64) -> u64 {
         let buffered = self.buffer.len() as u64;
         assert!(buffered <= end, "a buffer larger than its file");
@@ -308,13 +288,12 @@ impl BlockFiles {
     }
 }
 
-/// The header of block file `number`. It contains the number, so a file that was renamed or copied over
-/// another one is detected.
+/// Returns the header of block file `number`. The number detects renamed and overwritten files.
 fn header(number: u64) -> Vec<u8> {
     stamped(MAGIC, VERSION, &[number])
 }
 
-/// Checks the header of block file `number`, once per start. Each frame has a checksum.
+/// Checks the header of block file `number`, once per start. Frames have separate checksums.
 fn check_header(file: &dyn BlockFile, number: u64) -> Result<()> {
     let mut found = vec![0; HEADER_BYTES as usize];
     let damaged = |what| Error::Corrupt { file: file.name(), offset: 0, what };
@@ -327,7 +306,7 @@ fn check_header(file: &dyn BlockFile, number: u64) -> Result<()> {
     }
 }
 
-/// Checks the first bytes of block file `number`. The error says what is wrong with them.
+/// Checks the first bytes of block file `number`. The error is the reason why they are invalid.
 pub(crate) fn check_header_bytes(found: &[u8], number: u64) -> Result<(), &'static str> {
     if found.len() < HEADER_BYTES as usize {
         return Err("the file is shorter than its header");
@@ -347,7 +326,6 @@ pub(crate) fn check_header_bytes(found: &[u8], number: u64) -> Result<(), &'stat
     })
 }
 
-/// The error for a failed operation of the file system.
 fn refused(attempt: &'static str, file: &dyn BlockFile, source: std::io::Error) -> Error {
     Error::Io { attempt, path: file.name().into(), source }
 }

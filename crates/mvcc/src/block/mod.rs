@@ -4,7 +4,7 @@
 //!                          ▲                  │
 //!                          └──── BlockCache ◀─┘ when a read needs a block that is not in memory
 //!
-//! * Records of a block ascend in revision, and so do blocks.
+//! * Revisions ascend within a block and across blocks.
 //! * A sealed block never changes. Compaction writes new blocks.
 
 mod records; // records in memory, sealed and not
@@ -15,7 +15,7 @@ mod files; // block files: append, sync, remove
 
 mod cache; // decoded blocks for readers
 mod sealed; // a sealed block, in memory or in a file
-mod table; // which block holds a revision
+mod table; // lookup of blocks by revision
 
 pub(crate) use cache::BlockCache;
 pub(crate) use codec::BlockIdentity;

@@ -1,45 +1,33 @@
-//! The open block: the writer appends records to it and seals it when it is full.
+//! Records, the open block that the writer appends to, and sealed blocks in memory.
 //!
-//! * A finished record is an immutable slice. Readers take a reference to it under the store's lock.
+//! * A complete record is an immutable slice. Readers take a reference to it under the store's lock.
 //! * The writer splits each record off its buffer, so sharing needs neither a copy nor `unsafe`.
+//! * A sealed block never changes. The cache, readers, a checkpoint and an export share it without a
+//!   lock.
 //!
-//! # A record
-//!
-//! The encoding of one change.
+//! The encoding of a record:
 //!
 //! ```text
 //! kind u8 │ main − base │ sub │ key length │ key │ main − create │ version │ [lease] │ value length │ value
 //!                                                └──────────────── puts only ─────────────────────────┘
 //! ```
 //!
-//! Numbers without a width are varints (7 bits per byte, low group first); `lease` is an i64. `base` is the
-//! main revision of the block's first record. A record adds about ten bytes to its key and value.
+//! Numbers without a width are varints (7 bits per byte, low group first); `lease` is an i64. `base` is
+//! the main revision of the block's first record. A record adds about ten bytes to its key and value,
+//! and has all metadata of its version of the key, so the index can be rebuilt from records.
 //!
-//! * A record holds all metadata of its version of the key: the index is rebuilt from records alone.
-//! * Records of a block ascend in revision; `base` ≤ every `main`.
-//!
-//! Example: put of key `a`, value `x`, revision 12.0, created at 10, third version, in a block that begins at
-//! 8: `01 04 00 01 61 02 03 01 78`, nine bytes, two of which are key and value.
+//! Example: put of key `a`, value `x`, revision 12.0, created at 10, third version, in a block with
+//! base 8: `01 04 00 01 61 02 03 01 78`, nine bytes, two of which are key and value.
 //!
 //! Lengths are checked although the block's checksum was verified before.
-//!
-//! # A sealed block
-//!
-//! A sealed block in memory: its encoded records and where each of them begins.
-//!
-//! * Records ascend in revision.
-//! * A sealed block never changes; compaction writes new ones. The cache, readers, a checkpoint and an export
-//!   share one without a lock.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::cursor::{Cursor, put_varint};
 use crate::types::Revision;
 
-/// The block that the writer fills.
 #[derive(Default)]
 pub(crate) struct OpenBlock {
-    /// Main revision of the first record.
     base: i64,
     table: RecordOffsets,
     /// One slice per record; most share one allocation.
@@ -53,28 +41,28 @@ impl OpenBlock {
         self.records.is_empty()
     }
 
-    /// Encoded bytes so far. The writer seals the block at a certain size.
+    /// Returns the encoded size so far. The writer seals the block at a certain size.
     pub fn raw_bytes(&self) -> usize {
         self.raw_bytes
     }
 
-    /// Appends a record. `block_bytes` is the size at which the block will be sealed. One allocation of that
-    /// size holds the whole block, unless a record is larger.
+    /// Appends a record. A single allocation of `block_bytes`, the size of a sealed block, usually holds
+    /// the whole block.
     pub fn append(&mut self, record: &Record<'_>, block_bytes: usize) {
         let last = self.table.0.last().map(Position::revision);
         assert!(last < Some(record.revision), "records of a block ascend");
         if self.is_empty() {
             self.base = record.revision.main;
         }
-        // An upper bound, so that encoding never grows the buffer. Growing it would copy bytes that readers
-        // may share.
+        // An upper bound, so that encoding never grows the buffer, which would copy bytes that readers may
+        // share.
         let needed = record.bytes_max();
         if self.buffer.capacity() < needed {
             let left = block_bytes.saturating_sub(self.raw_bytes);
             self.buffer = BytesMut::with_capacity(needed.max(left));
         }
         record.encode(self.base, &mut self.buffer);
-        // The record is shared and immutable from here on. The buffer keeps the capacity after it.
+        // From here on the record is shared and immutable. The buffer keeps the remaining capacity.
         let record_bytes = self.buffer.split().freeze();
         assert!(record_bytes.len() <= needed, "a record larger than its bound");
         self.table.0.push(Position {
@@ -86,15 +74,14 @@ impl OpenBlock {
         self.records.push(record_bytes);
     }
 
-    /// The encoded record at `revision`, to be decoded against `base`.
     pub fn find(&self, revision: Revision) -> Option<(i64, Bytes)> {
         debug_assert_eq!(self.table.0.len(), self.records.len(), "a record without its place");
         let number = self.table.find(revision)?;
         Some((self.base, self.records[number].clone()))
     }
 
-    /// Damages the record at `revision`, for `recount/damage`: `damage` gets its bytes, and the block's base.
-    /// False if there is no such record.
+    /// Corrupts the record at `revision` for `recount/damage`: `damage` receives its bytes and the block's
+    /// base. Returns false if there is no such record.
     pub fn damage(&mut self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> bool {
         let Some(number) = self.table.find(revision) else { return false };
         let mut bytes = self.records[number].to_vec();
@@ -103,9 +90,9 @@ impl OpenBlock {
         true
     }
 
-    /// Records from `from` on up to main revision `revision`, and the last main revision among what the
-    /// caller has then. `last` is the last one that the caller has from earlier blocks. Records beyond
-    /// `bytes_max` are left out, except those of a revision that has begun, and those of the first one.
+    /// Returns records from `from` up to main revision `revision`, and the last main revision included.
+    /// `last` is the last one that the caller has from earlier blocks. Stops after `bytes_max`, but never
+    /// within a revision and not before the first one is complete.
     pub fn records_from(
         &self,
         from: Revision,
@@ -127,11 +114,9 @@ impl OpenBlock {
         (self.base, self.records[start..end].to_vec(), revision)
     }
 
-    /// A sealed copy of the block.
     pub fn sealed(&self) -> DecodedBlock {
         assert!(!self.is_empty(), "an empty block is never sealed");
-        // One more copy, at memory speed. It makes the block contiguous, and the buffer can be freed after
-        // the last read.
+        // One more copy, to make the block contiguous and to free the buffer after the last read.
         let mut raw = Vec::with_capacity(self.raw_bytes);
         for record in &self.records {
             raw.extend_from_slice(record);
@@ -143,15 +128,14 @@ impl OpenBlock {
     }
 }
 
-/// The kinds. Puts with a lease have a separate kind, so that the others do not store an empty lease.
+/// Kinds of records. Puts with a lease have a separate kind, so that other puts need not store it.
 const TOMBSTONE: u8 = 0;
 const PUT: u8 = 1;
 const PUT_WITH_LEASE: u8 = 2;
 
-/// An upper bound for the bytes without key and value: a kind, six varints of up to ten bytes, a lease.
+/// Upper bound of the encoding without key and value: a kind, six varints of up to ten bytes, a lease.
 const OVERHEAD_MAX: usize = 1 + 6 * 10 + 8;
 
-/// A change, borrowing its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     pub revision: Revision,
@@ -166,7 +150,6 @@ pub(crate) enum RecordBody<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// An upper bound for what `encode` appends.
     pub fn bytes_max(&self) -> usize {
         let value_bytes = match self.body {
             RecordBody::Tombstone => 0,
@@ -175,7 +158,7 @@ impl<'a> Record<'a> {
         OVERHEAD_MAX + self.key.len() + value_bytes
     }
 
-    /// Appends the record to `out`. A put copies its value only here.
+    /// Appends the encoded record to `out`. A put copies its value only here.
     pub fn encode(&self, base: i64, out: &mut BytesMut) {
         assert!(self.revision.main >= base, "a record older than its block");
         let kind = match self.body {
@@ -200,7 +183,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Reads the record at the start of `bytes`, and its length. `None`: the bytes are not a record.
+    /// Decodes the record at the start of `bytes`, and returns it with its length. `None` if the bytes are
+    /// not a record.
     pub fn decode(base: i64, bytes: &'a [u8]) -> Option<(Self, usize)> {
         let mut cursor = Cursor::new(bytes);
         let kind = cursor.take(1)?[0];
@@ -221,30 +205,26 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Where one record of a block begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub main: i64,
-    /// 32 bits: one request changes fewer than four billion keys.
     pub sub: u32,
     pub offset: u32,
 }
 
 impl Position {
-    /// The revision. `Position` stores its two numbers separately to save eight bytes per record.
+    /// Returns the revision. `Position` stores its two numbers separately to save eight bytes per record.
     pub fn revision(&self) -> Revision {
         Revision { main: self.main, sub: i64::from(self.sub) }
     }
 }
 
-/// The offsets of records, by revision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordOffsets(pub Vec<Position>);
 
 impl RecordOffsets {
-    /// Number of the record at `revision`. If every request changed one key, main revisions have no gaps, and
-    /// the distance from the first record is the number. Otherwise it is a binary search over 16-byte
-    /// entries.
+    /// Returns the index of the record at `revision`. If every request changed one key, it is the distance
+    /// from the first record; otherwise this is a binary search.
     pub fn find(&self, revision: Revision) -> Option<usize> {
         let first = self.0.first()?;
         let guess = usize::try_from(revision.main.checked_sub(first.main)?).ok()?;
@@ -255,7 +235,6 @@ impl RecordOffsets {
     }
 }
 
-/// A sealed block in memory.
 #[derive(Debug)]
 pub(crate) struct DecodedBlock {
     pub(super) base: i64,
@@ -264,9 +243,9 @@ pub(crate) struct DecodedBlock {
 }
 
 impl DecodedBlock {
-    /// Parses raw bytes that were read from a file. The error says what is wrong with them.
+    /// Parses raw bytes that were read from a file. The error is the reason why they are invalid.
     pub fn parse(raw: Bytes, base: i64, records: usize) -> Result<Self, &'static str> {
-        // Every record takes at least four bytes, so a wrong count cannot cause a large allocation.
+        // A record takes at least four bytes, so a wrong count cannot cause a large allocation.
         let mut table = Vec::with_capacity(records.min(raw.len() / 4));
         let mut offset = 0;
         let mut last = None;
@@ -290,12 +269,12 @@ impl DecodedBlock {
         Ok(DecodedBlock { base, table: RecordOffsets(table), raw })
     }
 
-    /// The revision of the first record, which is the block's key in the catalogue.
+    /// Returns the revision of the first record, which is the block's key in the catalogue.
     pub fn first(&self) -> Revision {
         self.table.0[0].revision()
     }
 
-    /// The revision of the newest record. No other block holds a record between `first` and this.
+    /// Returns the revision of the last record. Other blocks have no records between `first` and this.
     pub fn last(&self) -> Revision {
         self.table.0.last().expect("a block holds at least one record").revision()
     }
@@ -304,29 +283,27 @@ impl DecodedBlock {
         self.table.0.len()
     }
 
-    /// All records, encoded and contiguous. Readers take slices of it.
+    /// Returns all records, encoded and contiguous. Readers take slices of it.
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
 
-    /// Bytes of memory that it holds.
     pub fn weight(&self) -> usize {
         self.raw.len() + self.table.0.capacity() * size_of::<Position>() + size_of::<Self>()
     }
 
-    /// The record at `revision`; `None` if there is none here.
     pub fn find(&self, revision: Revision) -> Option<Record<'_>> {
         self.table.find(revision).map(|number| self.record(number))
     }
 
-    /// As `find`, with the record's offset in `raw`.
+    /// Like `find`, with the record's offset in `raw`.
     pub fn find_with_offset(&self, revision: Revision) -> Option<(u32, Record<'_>)> {
         let number = self.table.find(revision)?;
         Some((self.table.0[number].offset, self.record(number)))
     }
 
-    /// A copy with a damaged record, for `recount/damage`: `damage` gets the record's bytes, and the block's
-    /// base.
+    /// Returns a copy with a corrupt record for `recount/damage`: `damage` receives the record's bytes and
+    /// the block's base.
     pub fn damaged(&self, revision: Revision, damage: impl FnOnce(&mut [u8], i64)) -> Option<DecodedBlock> {
         let number = self.table.find(revision)?;
         let offset = |position: &Position| position.offset as usize;
@@ -336,22 +313,22 @@ impl DecodedBlock {
         Some(DecodedBlock { base: self.base, table: self.table.clone(), raw: Bytes::from(raw) })
     }
 
-    /// The record with this number. Decoding reads seven varints in some twenty nanoseconds and copies
-    /// nothing. Keeping decoded records instead would double the memory of the cache.
+    /// Decodes a record in some twenty nanoseconds, without copying. Caching decoded records would double
+    /// the cache's memory.
     pub fn record(&self, number: usize) -> Record<'_> {
         let offset = self.table.0[number].offset as usize;
         let (record, _) = Record::decode(self.base, &self.raw[offset..]).expect("decoded once already");
         record
     }
 
-    /// Records in revision order, beginning with the first one at or after `from`.
+    /// Returns records in revision order, starting with the first one at or after `from`.
     pub fn records_from(&self, from: Revision) -> impl Iterator<Item = Record<'_>> {
         let first = self.table.0.partition_point(|position| position.revision() < from);
         (first..self.len()).map(|number| self.record(number))
     }
 
-    /// Records from `from` to `to`, of a block that may have changed in memory since it was parsed: `None` in
-    /// place of what is no record any more, or not the one that belongs there.
+    /// Returns the records from `from` to `to` of a block that may have become corrupt in memory since it
+    /// was parsed. Invalid or unexpected records are `None`.
     pub fn checked_records(&self, from: Revision, to: Revision) -> impl Iterator<Item = Option<Record<'_>>> {
         let first = self.table.0.partition_point(|position| position.revision() < from);
         let wanted = self.table.0[first..].iter().take_while(move |position| position.revision() <= to);
@@ -361,7 +338,6 @@ impl DecodedBlock {
         })
     }
 
-    /// Records in revision order.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         (0..self.len()).map(|number| self.record(number))
     }

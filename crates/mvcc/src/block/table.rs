@@ -1,15 +1,16 @@
-//! The block table: which block holds which revision.
+//! The block table: finds the block of a revision.
 //!
 //!   revision ──▶ entry (first ≤ revision) ──▶ Block ──▶ Memory (until a checkpoint stores it)
 //!                                                  └─▶ Stored ──▶ cache of decoded blocks ──▶ file
 //!
-//! * TableEntrys ascend and do not overlap. The writer appends, the maintainer replaces.
-//! * Records are found by revision, not by location. So compaction can rewrite blocks without changing the
-//!   index: a later lookup finds the new block, or no record.
+//! * Entries ascend and do not overlap. The writer appends, the maintainer replaces.
+//! * Records are found by revision, not by location. Compaction can therefore rewrite blocks without
+//!   changing the index: a later lookup finds the new block, or no record.
 //! * Blocks are immutable. A rewritten block is a new `Block`; readers keep the old one.
 //!
-//! The index does not store block numbers. A search here costs some fifty nanoseconds per record read. With
-//! block numbers, compaction would have to update every key of a rewritten block under the writer's lock.
+//! The index does not store block numbers. A search here costs some fifty nanoseconds per record read.
+//! With block numbers, compaction would have to update every key of a rewritten block under the
+//! writer's lock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,20 +26,18 @@ pub(crate) struct BlockTable {
     live_bytes: u64,
     raw_bytes: u64,
     records: u64,
-    /// Bytes of packed lists of dead records.
     dead_bytes: u64,
 }
 
-/// Bytes of memory of a sealed block without its records: the entry, in a vector that may be half full, the
-/// block with its identity and location, and its allocation.
+/// Memory of a sealed block without its records: entry, identity, location, and allocations.
 const MEMORY_BYTES: u64 = 256;
-/// Bytes of a block's entry in the catalogue, key and checksum included, without its list of dead records.
+/// Size of a block's catalogue entry, including key and checksum, without its dead list.
 const ENTRY_BYTES: u64 = 65;
 
-/// One block, found by binary search. 24 bytes: an 8 GiB store has 128,000 of them, and a search takes 17
+/// A block, found by binary search. 24 bytes: an 8 GiB store has 128,000 entries, and a search takes 17
 /// steps.
 struct TableEntry {
-    /// A copy of the block's first revision, so that a search touches one array.
+    /// Copy of the block's first revision, so that a search accesses one array.
     first: Revision,
     block: Arc<Block>,
 }
@@ -48,17 +47,15 @@ impl BlockTable {
         self.entries.len()
     }
 
-    /// The block at a position. Positions change when blocks are replaced.
+    /// Returns the block at a position. Positions change when blocks are replaced.
     pub fn get(&self, position: usize) -> Option<&Arc<Block>> {
         self.entries.get(position).map(|entry| &entry.block)
     }
 
-    /// The blocks from a position on.
     pub fn iter_from(&self, position: usize) -> impl Iterator<Item = &Arc<Block>> {
         self.entries.iter().skip(position).map(|entry| &entry.block)
     }
 
-    /// Appends the newest block.
     pub fn push(&mut self, block: Arc<Block>) {
         let newest = self.entries.last().map(|entry| entry.block.identity.last);
         assert!(newest < Some(block.identity.first), "blocks ascend");
@@ -66,14 +63,13 @@ impl BlockTable {
         self.entries.push(TableEntry { first: block.identity.first, block });
     }
 
-    /// The block that holds `revision`, if any does.
     pub fn find(&self, revision: Revision) -> Option<&Arc<Block>> {
         let after = self.entries.partition_point(|entry| entry.first <= revision);
         let block = &self.entries[after.checked_sub(1)?].block;
         (revision <= block.identity.last).then_some(block)
     }
 
-    /// Position of the first block that may hold `revision` or later ones.
+    /// Returns the position of the first block that may contain `revision` or later ones.
     pub fn position_from(&self, revision: Revision) -> usize {
         let after = self.entries.partition_point(|entry| entry.first <= revision);
         match after.checked_sub(1) {
@@ -82,7 +78,7 @@ impl BlockTable {
         }
     }
 
-    /// Replaces some blocks. The new ones must hold the live records of the old ones.
+    /// Replaces some blocks. The new ones must contain the live records of the old ones.
     pub fn replace(&mut self, positions: Range<usize>, blocks: Vec<Arc<Block>>) {
         assert!(
             positions.start <= positions.end && positions.end <= self.entries.len(),
@@ -104,39 +100,33 @@ impl BlockTable {
             positions,
             blocks.into_iter().map(|block| TableEntry { first: block.identity.first, block }),
         );
-        // The boundaries at both ends of the new blocks.
         for seam in position.saturating_sub(1)..(position + added).min(self.entries.len().saturating_sub(1)) {
             let (left, right) = (&self.entries[seam], &self.entries[seam + 1]);
             assert!(left.block.identity.last < right.first, "blocks overlap");
         }
     }
 
-    /// Stored bytes of all sealed blocks, and the live part of them.
     pub fn bytes(&self) -> (u64, u64) {
         (self.stored_bytes, self.live_bytes)
     }
 
-    /// Raw bytes of all sealed blocks.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes
     }
 
-    /// Bytes of memory, without the records of blocks.
     pub fn memory_bytes(&self) -> u64 {
         MEMORY_BYTES * self.entries.len() as u64 + self.dead_bytes
     }
 
-    /// Bytes of the blocks' entries in the catalogue. Blocks that are not stored yet are included.
+    /// Returns the size of the blocks' catalogue entries, including blocks that are not stored yet.
     pub fn entry_bytes(&self) -> u64 {
         ENTRY_BYTES * self.entries.len() as u64 + self.dead_bytes
     }
 
-    /// Raw bytes of a record on average; 0 if there are none.
     pub fn record_bytes(&self) -> u64 {
         self.raw_bytes / self.records.max(1)
     }
 
-    /// Adds a block to the sums.
     fn add_bytes(&mut self, block: &Block) {
         self.stored_bytes += block.stored_bytes();
         self.live_bytes += block.live_bytes();

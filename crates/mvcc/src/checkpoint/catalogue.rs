@@ -1,15 +1,14 @@
-//! The entries of the catalogue, which describe one checkpoint.
+//! Entries of the catalogue, which describe one checkpoint.
 //!
 //!   key                              value (every value ends in CRC-32C over key and value)
-//!   "m"                              marks: how far the state reaches, and a digest of all other entries
+//!   "m"                              marks: the position of the state, and a digest of all other entries
 //!   "b" first.main BE, first.sub BE  block: file number, offset, sizes, records, last revision, dead records
 //!   "i" key                          item: the value as it was set
 //!
-//! * Entries and marks change in one atomic update, so the digest always matches. It detects missing entries.
-//! * The digest is a sum of checksums: an update needs only the entries that it changes.
+//! Entries and marks change in one atomic update. The digest detects missing entries. It is a sum of
+//! checksums, so an update needs only the entries that it changes.
 //!
-//! A checkpoint of 8 MiB adds some 130 block entries of 60 to 100 bytes, a few items and the marks: one batch
-//! of about 12 KiB. sled stores nothing else.
+//! A checkpoint of 8 MiB adds some 130 block entries of 60 to 100 bytes: one batch of about 12 KiB.
 
 use bytes::{BufMut, Bytes};
 
@@ -18,15 +17,15 @@ use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::types::{LogPosition, Revision};
 
-/// Version of the entries. It is in the marks, which every store has.
+/// Version of the entries, stored in the marks of every store.
 const VERSION: u32 = 1;
-/// First bytes of the keys. The three kinds are in one tree, because sled updates one tree atomically at low
-/// cost.
+/// First bytes of the keys. The three kinds share a tree, because sled updates a single tree atomically
+/// at low cost.
 const MARKS: u8 = b'm';
 const BLOCK: u8 = b'b';
 const ITEM: u8 = b'i';
 
-/// Number and sum of the checksums of some entries, in any order.
+/// Count and sum of the checksums of some entries, independent of their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digest {
     pub count: u64,
@@ -34,35 +33,34 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Adds an entry. The sum wraps. It detects a missing, doubled or outdated entry except once in 2^32, and
-    /// the number of entries must match as well. It is no protection against malice.
+    /// Adds an entry. The sum wraps. It fails to detect a missing or outdated entry once in 2^32, and does
+    /// not protect against malicious changes.
     pub fn add(&mut self, crc: u32) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(u64::from(crc));
     }
 
-    /// Removes an entry that was added before.
     pub fn remove(&mut self, crc: u32) {
         self.count = self.count.checked_sub(1).expect("an entry is removed once");
         self.sum = self.sum.wrapping_sub(u64::from(crc));
     }
 }
 
-/// How far the durable state reaches.
+/// Position of the durable state, and digests of the other entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marks {
     pub applied: LogPosition,
     pub revision: i64,
-    /// Reads below it are refused; -1: none are.
+    /// Minimum readable revision; -1: no limit.
     pub compact_revision: i64,
-    /// The newest compaction that is physically complete; -1: none.
+    /// Latest physically completed compaction; -1: none.
     pub compacted: i64,
     pub blocks: Digest,
     pub items: Digest,
 }
 
 impl Marks {
-    /// An empty store. As in etcd it is at revision 1.
+    /// Marks of an empty store, which is at revision 1 like in etcd.
     pub const EMPTY: Marks = Marks {
         applied: LogPosition::new(0, 0),
         revision: 1,
@@ -72,7 +70,6 @@ impl Marks {
         items: Digest { count: 0, sum: 0 },
     };
 
-    /// The marks as an entry.
     pub fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(80);
         value.put_u32_le(VERSION);
@@ -88,7 +85,7 @@ impl Marks {
         seal(vec![MARKS], value)
     }
 
-    /// Parses the marks. `None`: another version, or too few bytes.
+    /// Decodes the marks. `None` for another version, or too few bytes.
     fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
         if cursor.u32_le()? != VERSION {
             return None;
@@ -100,7 +97,6 @@ impl Marks {
     }
 }
 
-/// A block's entry in the catalogue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BlockEntry {
     pub identity: BlockIdentity,
@@ -111,7 +107,7 @@ pub(crate) struct BlockEntry {
 }
 
 impl BlockEntry {
-    /// Parses the entry. Also refuses a last revision before the first one, and a block without a live
+    /// Decodes the entry. Also rejects a last revision before the first one, and a block without a live
     /// record, which compaction never leaves.
     fn read(key: &[u8], cursor: &mut Cursor<'_>) -> Option<Self> {
         let (main, sub) = (key.get(1..9)?, key.get(9..17)?);
@@ -129,7 +125,6 @@ impl BlockEntry {
     }
 }
 
-/// The key of a block's entry.
 pub(crate) fn block_key(first: Revision) -> Vec<u8> {
     let mut key = vec![BLOCK];
     key.put_i64(first.main);
@@ -137,7 +132,6 @@ pub(crate) fn block_key(first: Revision) -> Vec<u8> {
     key
 }
 
-/// The entry of a stored block.
 pub(crate) fn block_entry(block: &Block, location: &BlockLocation) -> (Vec<u8>, Vec<u8>) {
     assert!(block.dead.len() < block.identity.records, "a block without a live record is not named");
     let mut value = Vec::with_capacity(64);
@@ -151,23 +145,20 @@ pub(crate) fn block_entry(block: &Block, location: &BlockLocation) -> (Vec<u8>, 
     seal(block_key(block.identity.first), value)
 }
 
-/// The key of an item's entry. The prefix separates items from blocks.
+/// Returns the key of an item's entry. The prefix separates items from blocks.
 pub(crate) fn item_key(key: &[u8]) -> Vec<u8> {
     [&[ITEM], key].concat()
 }
 
-/// The entry of an item.
 pub(crate) fn item_entry(key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
     seal(item_key(key), value.to_vec())
 }
 
-/// The checksum at the end of a value.
 pub(crate) fn crc_of(value: &[u8]) -> u32 {
     let tail = value.last_chunk::<4>().expect("every value of the catalogue ends in its checksum");
     u32::from_le_bytes(*tail)
 }
 
-/// A parsed entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CatalogueEntry {
     Marks(Marks),
@@ -175,10 +166,10 @@ pub(crate) enum CatalogueEntry {
     Item(Bytes, Bytes),
 }
 
-/// Parses an entry. Anything but exactly what was written is an error.
+/// Decodes an entry. Any deviation from the written form is an error.
 pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<CatalogueEntry, Error> {
     let (content, tail) = value.split_last_chunk::<4>().ok_or_else(|| damaged("an entry is cut"))?;
-    // Nothing of an entry is used before this check.
+    // Must precede any use of the entry.
     if u32::from_le_bytes(*tail) != checksum(key, content) {
         return Err(damaged("an entry's checksum does not match"));
     }
@@ -197,19 +188,17 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<CatalogueEntry, Error> {
         .ok_or_else(|| damaged("an entry is intact but not understood"))
 }
 
-/// The error for a damaged catalogue.
 pub(crate) fn damaged(what: &'static str) -> Error {
     Error::Corrupt { file: "catalogue".into(), offset: 0, what }
 }
 
-/// Appends the checksum, which covers the key too: a value under the wrong key is detected.
+/// Appends the checksum, which covers the key too, so that a value under a wrong key is detected.
 fn seal(key: Vec<u8>, mut value: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let crc = checksum(&key, &value);
     value.put_u32_le(crc);
     (key, value)
 }
 
-/// CRC-32C over the key, then the content.
 fn checksum(key: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(key), content)
 }

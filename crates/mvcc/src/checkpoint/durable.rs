@@ -13,18 +13,15 @@ use crate::error::Result;
 use crate::store::PendingCheckpoint;
 use crate::types::BytesWritten;
 
-/// The durable state of a store.
 pub(crate) struct DurableState {
     pub backend: Box<dyn Backend>,
     pub files: BlockFiles,
     pub marks: Marks,
-    /// The items of the durable checkpoint. Shared with exports: changing them during an export copies the
-    /// map.
+    /// Items of the durable checkpoint, shared with exports. Changing them during an export copies the map.
     pub items: Arc<BTreeMap<Bytes, StoredItem>>,
     pub written: BytesWritten,
 }
 
-/// An item in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredItem {
     pub value: Bytes,
@@ -33,7 +30,6 @@ pub(crate) struct StoredItem {
 }
 
 impl DurableState {
-    /// Continues with an installed store.
     pub fn adopt(&mut self, files: BlockFiles, marks: Marks, items: BTreeMap<Bytes, StoredItem>) {
         self.written.installed += files.allocated();
         let replaced = mem::replace(&mut self.files, files);
@@ -41,17 +37,15 @@ impl DurableState {
         (self.marks, self.items) = (marks, Arc::new(items));
     }
 
-    /// Bytes of block files.
     pub fn allocated(&self) -> u64 {
         self.files.allocated()
     }
 
-    /// Appends a frame to the block files.
     pub fn append(&mut self, frame: &[u8]) -> Result<BlockSource> {
         Ok(BlockSource::Stored(self.files.append(&mut *self.backend, frame)?))
     }
 
-    /// Appends blocks to the block files. They are not durable yet.
+    /// Appends blocks to the block files, without a sync.
     pub fn store(&mut self, sealed: &[Arc<Block>]) -> Result<(Vec<Arc<Block>>, u64)> {
         let (mut stored, mut bytes_written, mut bytes) = (Vec::with_capacity(sealed.len()), 0, Vec::new());
         for block in sealed {
@@ -65,7 +59,7 @@ impl DurableState {
         Ok((stored, bytes_written))
     }
 
-    /// Writes a checkpoint to the catalogue. A restart finds this checkpoint from now on.
+    /// Writes a checkpoint to the catalogue. From then on a restart finds this checkpoint.
     pub fn write_entries(&mut self, checkpoint: &PendingCheckpoint, stored: &[Arc<Block>]) -> Result<()> {
         let mut update = Update::default();
         assert!(checkpoint.compact_revision >= self.marks.compact_revision, "compactions go forward");
@@ -99,7 +93,7 @@ impl DurableState {
         self.update_marks(marks, update)
     }
 
-    /// One atomic update that ends with `marks`.
+    /// Applies one atomic update, including `marks`.
     pub fn update_marks(&mut self, marks: Marks, mut update: Update) -> Result<()> {
         assert!(marks.revision >= self.marks.revision, "the durable revision never goes back");
         assert!(
@@ -119,7 +113,7 @@ impl DurableState {
         Ok(())
     }
 
-    /// Removes a block's entry. If another block takes the same key, its entry replaces this one.
+    /// Removes a block's entry. If another block has the same key, its entry replaces this one.
     pub fn remove_entry(&self, marks: &mut Marks, update: &mut Update, block: &Block) {
         let entry = block_entry(block, block.location().expect("only stored blocks have entries"));
         marks.blocks.remove(crc_of(&entry.1));

@@ -1,12 +1,12 @@
-//! Builds the index from the records of a store that opens.
+//! Builds the index from records when a store is opened.
 //!
 //!   blocks, in revision order ─▶ pending records ─▶ sorted by key, then revision ─▶ index, leaf by leaf
 //!
-//! * Consecutive records have keys all over the index. Sorted, adjacent keys go into the same leaf one after
-//!   the other. In an empty index they are only appended.
-//! * Pending records are bounded in number and in bytes of keys. Then they are added to the index.
-//! * Each record must continue its key's history. A record that does not is intact but cannot have been
-//!   written like this: the error names its block.
+//! * Consecutive records have keys all over the index. Sorted, adjacent keys are added to the same leaf
+//!   consecutively.
+//! * Pending records are limited in number and in key bytes; at the limit they are added to the index.
+//! * Each record must continue its key's history. Otherwise it is intact but was not written in this
+//!   order: the error reports its block.
 
 use std::cell::RefCell;
 
@@ -14,29 +14,26 @@ use crate::block::{Record, RecordBody};
 use crate::index::{Index, KeyHistory, LeasedKeys, Visible};
 use crate::types::Revision;
 
-/// Pending records: 18 MiB, and at most as much of keys.
+/// Maximum number of pending records: 18 MiB, and at most as much for keys.
 const RECORDS_MAX: usize = 256 << 10;
 const KEY_BYTES_MAX: usize = 16 << 20;
 
-/// Position of a block, and why one of its records does not continue its key's history.
+/// Position of a block, and the reason why one of its records does not continue its key's history.
 pub(super) type HistoryMismatch = (usize, &'static str);
 
-/// The index, and pending records.
 #[derive(Debug)]
 pub(super) struct IndexBuilder {
     index: Index,
     leased: LeasedKeys,
     keys: Vec<u8>,
     records: Vec<PendingRecord>,
-    /// The first eight bytes of each key as a number with the same order, and the number of its record. This
-    /// small array is sorted, and the eight bytes usually decide.
+    /// First eight bytes of each key as an ordered number, and the index of its record. They usually decide
+    /// the sort.
     order: Vec<(u64, u32)>,
 }
 
-/// A record without its value.
 #[derive(Debug)]
 struct PendingRecord {
-    /// The range of the key in `keys`.
     start: u32,
     end: u32,
     block: u32,
@@ -56,7 +53,7 @@ impl IndexBuilder {
         }
     }
 
-    /// Adds a record of the block at position `block`. Records come in revision order.
+    /// Adds a record of the block at position `block`. Records must be added in revision order.
     pub fn add(&mut self, block: usize, record: &Record<'_>) -> Result<(), HistoryMismatch> {
         let is_full = self.keys.len() + record.key.len() > KEY_BYTES_MAX;
         if self.records.len() == RECORDS_MAX || (is_full && !self.records.is_empty()) {
@@ -74,20 +71,18 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// The index of all added records, and the keys that have a lease.
+    /// Returns the index of all added records, and the keys that have a lease.
     pub fn finish(mut self) -> Result<(Index, LeasedKeys), HistoryMismatch> {
         self.flush()?;
         Ok((self.index, self.leased))
     }
 
-    /// Sorts the pending records and adds them to the index.
     fn flush(&mut self) -> Result<(), HistoryMismatch> {
         let IndexBuilder { index, leased, keys, records, order } = self;
         let record = |number: u32| &records[number as usize];
         let key = |number: u32| &keys[record(number).start as usize..record(number).end as usize];
         order.sort_unstable_by(|&(prefix, number), &(other_prefix, other)| {
             let by_key = prefix.cmp(&other_prefix).then_with(|| key(number).cmp(key(other)));
-            // Records were added in revision order.
             by_key.then(number.cmp(&other))
         });
         let sorted = order.iter().map(|&(_, number)| (key(number), record(number)));
@@ -116,7 +111,7 @@ impl IndexBuilder {
 }
 
 impl PendingRecord {
-    /// The history that begins with this record. Older records may have been compacted.
+    /// Returns the history that starts with this record. Older records may have been compacted.
     fn begin(&self) -> KeyHistory {
         let Some(put) = self.visible() else { return KeyHistory::with_tombstone(self.revision) };
         let mut history = KeyHistory::with_put(put);
@@ -124,7 +119,7 @@ impl PendingRecord {
         history
     }
 
-    /// Appends the record to its key's history. The error says why it cannot be the next one.
+    /// Appends the record to its key's history. The error is the reason why it does not fit.
     fn follow(&self, history: &mut KeyHistory) -> Result<(), &'static str> {
         let newest = history.newest();
         match self.visible() {
@@ -134,7 +129,7 @@ impl PendingRecord {
             Some(put) => {
                 let continues =
                     |newest: Visible| (newest.create, newest.version + 1) == (put.create, put.version);
-                // After a tombstone any version is possible: compaction removes what was before.
+                // After a tombstone any version is possible, because compaction removes earlier records.
                 if !newest.is_none_or(continues) {
                     return Err("a put does not continue its key's history");
                 }
@@ -145,7 +140,6 @@ impl PendingRecord {
         Ok(())
     }
 
-    /// The lease that is attached by this record, or 0.
     fn lease(&self) -> i64 {
         self.put.map_or(0, |(_, _, lease)| lease)
     }
@@ -155,7 +149,7 @@ impl PendingRecord {
     }
 }
 
-/// The first eight bytes of a key, padded with zeros.
+/// Returns the first eight bytes of a key, padded with zeros.
 fn prefix(key: &[u8]) -> u64 {
     let mut prefix = [0; 8];
     let shared = key.len().min(prefix.len());
@@ -187,7 +181,7 @@ mod tests {
     #[test]
     fn keys_with_the_same_beginning_keep_their_histories_apart() {
         let keys: [&[u8]; 6] = [b"", b"\0", b"12345678", b"12345678\0", b"123456789", b"1234567"];
-        // Revisions 2 to 49 in turn over the keys: each key is created in the first round and has eight
+        // Revisions 2 to 49 cycle through the keys: each key is created in the first round and has eight
         // versions at the end.
         let records: Vec<_> = (0..48)
             .map(|number| put(keys[number as usize % 6], number + 2, number % 6 + 2, number / 6 + 1))

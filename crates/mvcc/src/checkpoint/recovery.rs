@@ -1,13 +1,12 @@
-//! Reads a store at a start: checks everything that the catalogue refers to, and rebuilds the index.
+//! Loads a store at start: checks everything that the catalogue refers to, and rebuilds the index.
 //!
-//! * All durable data is checked: each entry of the catalogue and all of them together, headers of files,
-//!   every block. Damage stops the start; it is never skipped.
-//! * Each key's history grows as it did when it was written. Records that are listed as dead are left out,
-//!   because later records may be gone.
-//! * Memory is bounded: the index, one block at a time, and the pending records of `IndexBuilder`.
-//! * A start changes nothing on the disk except what a crash or a compaction left: bytes after the last block
-//!   of each file, and files without a block.
-//! * A store that cannot be opened is left as it is, for `inspect`.
+//! * Corruption stops the start; it is never skipped. A store that cannot be opened is left unchanged,
+//!   for `inspect`.
+//! * Each key's history is rebuilt in its original order. Records listed as dead are skipped, because
+//!   later records may have been removed.
+//! * Memory is limited: the index, one block at a time, and the pending records of `IndexBuilder`.
+//! * The only changes on disk remove leftovers: bytes after the last block of each file, and files
+//!   without a block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +24,6 @@ use crate::index::{Index, LeasedKeys};
 use crate::store::StoreData;
 use crate::types::StoreOptions;
 
-/// A store that was read back: its durable part and its state.
 pub(crate) struct RecoveredStore {
     pub is_new: bool,
     pub files: BlockFiles,
@@ -34,7 +32,7 @@ pub(crate) struct RecoveredStore {
     pub state: StoreData,
 }
 
-/// Reads a store. `generation`: stores that this process installed before.
+/// Loads a store. `generation` is the number of stores that this process installed before.
 pub(crate) fn load(
     backend: &mut dyn Backend,
     options: &StoreOptions,
@@ -42,7 +40,7 @@ pub(crate) fn load(
 ) -> Result<RecoveredStore> {
     let CheckedCatalogue { is_new, marks, blocks, items } = read_catalogue(backend)?;
     if is_new && !backend.files()?.is_empty() {
-        // A new store writes its marks first. So block files without a catalogue mean that the catalogue was
+        // A new store writes its marks first, so block files without a catalogue mean that the catalogue was
         // lost.
         return Err(damaged("it is empty, but there are block files"));
     }
@@ -51,7 +49,7 @@ pub(crate) fn load(
     for entry in blocks {
         adopt(backend, &mut files, &mut block_table, entry, marks.revision)?;
     }
-    // After all blocks are known.
+    // Requires all blocks to be known.
     files.clean(backend)?;
     let (index, leased) = rebuild_index(&block_table)?;
     assert_eq!(marks.items.count as usize, items.len(), "the digest was checked");
@@ -81,17 +79,16 @@ pub(crate) fn load(
     Ok(RecoveredStore { is_new, files, marks, items, state })
 }
 
-/// A catalogue whose digests were checked.
 struct CheckedCatalogue {
     is_new: bool,
     marks: Marks,
-    /// In revision order.
+    /// Entries in revision order.
     blocks: Vec<BlockEntry>,
     items: BTreeMap<Bytes, StoredItem>,
 }
 
-/// Reads all entries and compares them with the digests in the marks. After this the catalogue is the result
-/// of one checkpoint.
+/// Reads all entries and verifies the digests in the marks, which proves that all entries are from one
+/// checkpoint.
 fn read_catalogue(backend: &mut dyn Backend) -> Result<CheckedCatalogue> {
     let entries = backend.catalogue()?;
     let is_new = entries.is_empty();
@@ -110,7 +107,7 @@ fn read_catalogue(backend: &mut dyn Backend) -> Result<CheckedCatalogue> {
             }
         }
     }
-    // Without marks nothing says which entries should exist.
+    // Without marks, the expected entries are unknown.
     let marks = marks.ok_or_else(|| damaged("the marks are missing"))?;
     if (marks.blocks, marks.items) != (blocks_digest, items_digest) {
         return Err(damaged("entries are missing or from another checkpoint"));
@@ -120,7 +117,6 @@ fn read_catalogue(backend: &mut dyn Backend) -> Result<CheckedCatalogue> {
     Ok(CheckedCatalogue { is_new, marks, blocks, items })
 }
 
-/// Registers one block of the catalogue. `rebuild_index` reads its bytes.
 fn adopt(
     backend: &mut dyn Backend,
     files: &mut BlockFiles,
@@ -129,8 +125,8 @@ fn adopt(
     revision: i64,
 ) -> Result<()> {
     let newest = block_table.len().checked_sub(1).and_then(|position| block_table.get(position));
-    // Overlapping blocks would hold one revision twice. The writer and compaction never create them, but a
-    // catalogue with entries of two stores could.
+    // Overlapping blocks would contain a revision twice. The writer and compaction never create them, but
+    // a catalogue with entries of two stores could.
     let overlaps = newest.is_some_and(|newest| newest.identity.last >= entry.identity.first);
     if overlaps || entry.identity.last.main > revision {
         return Err(damaged("blocks overlap, or reach beyond the newest revision"));
@@ -144,16 +140,16 @@ fn adopt(
     Ok(())
 }
 
-/// Reads all blocks and adds their records to an index: one checksum, one decompression and one sort per
-/// block.
+/// Reads all blocks and adds their records to an index: one checksum, one decompression and one sort
+/// per block.
 fn rebuild_index(block_table: &BlockTable) -> Result<(Index, LeasedKeys)> {
     let block = |position| block_table.get(position).expect("within its length");
     let mismatched = |(position, what)| mismatch(block(position), what);
     let mut builder = IndexBuilder::new();
     for position in 0..block_table.len() {
-        // Without the cache, which would keep only the newest blocks.
+        // Bypass the cache, which would retain only the latest blocks.
         let decoded = block(position).load()?;
-        // Both lists ascend, so one pass over them finds the dead records.
+        // Both lists ascend, so one pass finds the dead records.
         let mut dead = block(position).dead.unpack().into_iter().peekable();
         for record in decoded.records() {
             if dead.next_if_eq(&record.revision).is_none() {
@@ -167,7 +163,7 @@ fn rebuild_index(block_table: &BlockTable) -> Result<(Index, LeasedKeys)> {
     builder.finish().map_err(mismatched)
 }
 
-/// The error for intact records that cannot have been written in this order.
+/// Builds the error for intact records that cannot have been written in this order.
 fn mismatch(block: &Block, what: &'static str) -> Error {
     block.location().map_or_else(|| damaged(what), |location| location.damaged(what))
 }

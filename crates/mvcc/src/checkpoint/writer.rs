@@ -2,12 +2,10 @@
 //!
 //!   persist:  take (lock) ─▶ compress, append blocks ─▶ sync files ─▶ update of the catalogue ─▶ swap (lock)
 //!
-//! * The catalogue refers only to blocks that are synced. Bytes that a crash before the update leaves in a
-//!   file are not part of the store.
-//! * Marks, items and blocks of one checkpoint become durable in one update. So the durable applied index
+//! * The catalogue refers only to synced blocks.
+//! * Marks, items and blocks of a checkpoint become durable in one update, so the durable applied index
 //!   always matches the durable data.
-//! * The lock is held twice for a moment: to take the pending checkpoint, and to swap pointers. Sealed blocks
-//!   are read without it, because they do not change.
+//! * The lock is held twice briefly. Sealed blocks are read without it, because they do not change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,17 +17,16 @@ use crate::error::Result;
 use crate::store::{LockPurpose, PendingCheckpoint, StoreData, StoreShared};
 use crate::types::{PersistResult, Revision};
 
-/// Removed files that long reads may always keep open: half a gigabyte.
+/// Minimum limit of removed files that long reads may keep open: half a gigabyte.
 const REMOVED_FILES_MIN: u64 = 8;
 
-/// Writes the checkpoints of one store. The caller makes sure that nothing is written after an error.
+/// Writes the checkpoints of a store. The caller must not write again after an error.
 pub(crate) struct CheckpointWriter {
     pub shared: Arc<StoreShared>,
     pub durable: DurableState,
 }
 
 impl CheckpointWriter {
-    /// As `Maintainer::persist`.
     pub fn persist(&mut self) -> Result<PersistResult> {
         if base::mutant("early-checkpoint") {
             let state = self.shared.state.read(LockPurpose::Checkpoint);
@@ -47,7 +44,7 @@ impl CheckpointWriter {
         self.durable.written.records += raw_bytes as u64;
         self.durable.written.checkpoints += bytes_written;
         assert_eq!(stored.len(), sealed.len(), "every block of the checkpoint is stored");
-        // The catalogue must not refer to bytes that a power cut can remove.
+        // The catalogue must not refer to bytes that a power failure can remove.
         self.durable.files.sync()?;
         self.durable.write_entries(&checkpoint, &stored)?;
 
@@ -58,7 +55,7 @@ impl CheckpointWriter {
                 self.shared.cache.insert(location, decoded.clone());
             }
         }
-        // The writer has continued without waiting until here.
+        // Until here the writer has continued without waiting.
         let (blocks, stored_bytes) = (stored.len(), self.durable.allocated());
         let mut state = self.shared.state.write(LockPurpose::Checkpoint);
         debug_assert!(state.block_table.len() >= from + blocks, "the writer only appends");
@@ -71,9 +68,9 @@ impl CheckpointWriter {
         Ok(self.persisted(blocks, bytes_written))
     }
 
-    /// Closes a removed file or two, and bounds the space of those that long reads keep open: by that of the
-    /// store's files, so that a store never takes more than twice its space, and a single slow reader of
-    /// everything is not stopped. Returns whether others can be closed.
+    /// Closes up to two removed files, and limits the total size of those that long reads keep open to the
+    /// size of the store's files. A store thus takes at most twice its space, and a single slow full scan
+    /// is not aborted. Reports whether more files can be closed.
     pub fn close_removed_files(&mut self) -> bool {
         self.durable.files.close_unused();
         let bytes_min = REMOVED_FILES_MIN * self.shared.options.block_file_bytes;
@@ -84,7 +81,7 @@ impl CheckpointWriter {
         is_more_unused
     }
 
-    /// The newest possible checkpoint, if it differs from the durable one.
+    /// Takes the latest possible checkpoint, if it differs from the durable one.
     fn take_pending(&self) -> Option<PendingCheckpoint> {
         let mut state = self.shared.state.write(LockPurpose::Checkpoint);
         if state.is_inside_entry {
@@ -95,7 +92,6 @@ impl CheckpointWriter {
         state.pending.take()
     }
 
-    /// Whether the state has anything that the last checkpoint does not have.
     fn differs(&self, state: &StoreData) -> bool {
         let durable = &self.durable.marks;
         let (applied, revision) = (state.applied, state.revision);
@@ -105,7 +101,7 @@ impl CheckpointWriter {
             || state.pending.is_some()
     }
 
-    /// Sealed blocks of a checkpoint up to `revision`, and the position of the first.
+    /// Returns the sealed blocks of a checkpoint up to `revision`, and the position of the first one.
     fn blocks_to_store(&self, first_new: Revision, revision: i64) -> (usize, Vec<Arc<Block>>) {
         let state = self.shared.state.read(LockPurpose::Checkpoint);
         let from = state.block_table.position_from(first_new);
@@ -113,7 +109,6 @@ impl CheckpointWriter {
         (from, newer.take_while(|block| block.identity.last.main <= revision).cloned().collect())
     }
 
-    /// The result of `persist`.
     fn persisted(&self, blocks: usize, bytes_written: u64) -> PersistResult {
         let Marks { applied, revision, .. } = self.durable.marks;
         PersistResult { applied, revision, blocks, bytes_written }

@@ -5,7 +5,7 @@
 mod steps; // the phases in order
 
 mod reclaim; // empties files with holes
-mod rewrite; // replaces blocks by rewritten ones
+mod rewrite; // replaces blocks with rewritten ones
 mod sweep; // drops superseded records from blocks
 
 pub(crate) use reclaim::SpaceLimit;
@@ -15,12 +15,13 @@ use std::sync::Arc;
 
 use crate::block::Block;
 
-/// Blocks hashed, swept or moved in one step: some 4 MiB read, and at most as much written.
+/// Maximum number of blocks hashed, swept or moved in a step: some 4 MiB read, and at most as much
+/// written.
 const BLOCKS_PER_STEP: usize = 64;
-/// The same where blocks are larger. A step is over when it has so many bytes: one block may have more.
+/// Size at which a step stops, for larger blocks. Exceeded by at most one block.
 const BYTES_PER_STEP: u64 = 4 << 20;
 
-/// The first of these stored blocks, as many as one step may read; at least one if there is any.
+/// Takes as many of the stored blocks as a step may read, at least one if there is any.
 fn of_one_step<'a>(blocks: &mut impl Iterator<Item = &'a Arc<Block>>) -> Vec<Arc<Block>> {
     let (mut taken, mut bytes) = (Vec::new(), 0);
     while taken.len() < BLOCKS_PER_STEP

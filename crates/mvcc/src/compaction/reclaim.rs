@@ -2,17 +2,15 @@
 //!
 //!   allocated > live × 4/3 ─▶ the file with the least live bytes ─▶ its live records move ─▶ removed
 //!
-//! * A file is removed only as a whole, and dropped or moved records leave holes in it. So after every
-//!   compaction files are emptied, the one with the smallest live share first, until the store takes at most
-//!   a third more than its live data.
-//! * While the limit is exceeded, less than three quarters of that file is live. So at most three bytes are
-//!   moved for every byte that is freed.
-//! * Headers of files do not count: emptying a file creates another one with a header, so this might never
-//!   end. Without them an exceeded limit means that a file has a hole, and moved blocks have none.
-//! * Fully live blocks are copied as they are. Of other blocks the live records are merged with those of
-//!   their neighbours.
-//! * It works in bounded steps with the same order of syncs as the sweep. It has no durable state: after a
-//!   crash the files are examined again.
+//! * Files are removed only as a whole. After every compaction, files are emptied, starting with the
+//!   smallest live share, until the store takes at most a third more than its live data.
+//! * While the limit is exceeded, less than three quarters of that file is live, so at most three bytes
+//!   are moved for every byte freed.
+//! * File headers do not count: emptying a file creates another one with a header, so the loop might
+//!   not terminate.
+//! * Fully live blocks are copied unchanged. The live records of other blocks are merged with those in
+//!   adjacent blocks.
+//! * It works in bounded steps with the same order of syncs as the sweep, and has no durable state.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,10 +24,10 @@ use crate::error::Result;
 use crate::store::{LockPurpose, StoreShared};
 use crate::types::Revision;
 
-/// Blocks examined under one hold of the lock: some ten microseconds.
+/// Number of blocks examined per lock acquisition: some ten microseconds.
 const BLOCKS_PER_HOLD: usize = 1000;
 
-/// How much more than its live data the store may take.
+/// Limit of the space that the store may take beyond its live data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpaceLimit {
     /// A third: the limit of compaction.
@@ -39,7 +37,7 @@ pub(crate) enum SpaceLimit {
 }
 
 impl SpaceLimit {
-    /// Whether `allocated` bytes of files are too many for `live` bytes. `slack` is always allowed.
+    /// Reports whether `allocated` bytes of files are too many for `live` bytes. `slack` is always allowed.
     fn is_exceeded(self, allocated: u64, live: u64, slack: u64) -> bool {
         let allowed = match self {
             SpaceLimit::Normal => live + live / 3,
@@ -49,34 +47,32 @@ impl SpaceLimit {
     }
 }
 
-/// One file that is being emptied.
 pub(super) struct Reclaim {
     victim: u64,
-    /// Blocks before this are done.
+    /// First revision of the blocks still to be moved.
     from: Revision,
 }
 
 impl Reclaim {
-    /// Chooses the file to empty, if the store exceeds its limit.
+    /// Selects the file to empty, if the store exceeds its limit.
     pub fn begin(
         durable: &mut DurableState,
         shared: &StoreShared,
         bound: SpaceLimit,
     ) -> Result<Option<Self>> {
-        // The files of a small store come and go, so it is reclaimed only by Defragment.
+        // Small stores have much turnover in files, so they are reclaimed only by Defragment.
         let slack = match bound {
             SpaceLimit::Normal => shared.options.block_file_bytes / 64,
             SpaceLimit::Tight => 0,
         };
-        // Bytes of files with holes and dead records, without headers.
+        // Size of files with holes and dead records, without headers.
         let allocated = durable.files.sizes().map(|(_number, bytes)| bytes).sum();
-        // The sums are maintained, so this check is cheap.
         let (_, live) = shared.state.read(LockPurpose::Rewrite).block_table.bytes();
         if !bound.is_exceeded(allocated, live, slack) {
             return Ok(None);
         }
-        // The sums include blocks in memory, which are in no file. So the exact numbers are computed before
-        // anything is moved.
+        // The sums include blocks in memory, which are not in any file. Compute the exact sizes before moving
+        // anything.
         let live_in = live_bytes_by_file(shared);
         let live: u64 = live_in.values().sum();
         if !bound.is_exceeded(allocated, live, slack) {
@@ -89,12 +85,12 @@ impl Reclaim {
         };
         let Some((share, victim)) = durable.files.sizes().map(share).min() else { return Ok(None) };
         assert!(share < 1 << 16, "a file without a hole would be emptied for nothing, and again");
-        // Moved blocks must not be appended to the file itself.
+        // Moved blocks must not be appended to the same file.
         durable.files.close(victim)?;
         Ok(Some(Reclaim { victim, from: Revision::first_of(0) }))
     }
 
-    /// Moves a bounded number of blocks; true when the file is removed.
+    /// Moves a bounded number of blocks; returns true once the file is removed.
     pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared) -> Result<bool> {
         let (positions, old, is_last) = self.window(shared);
         let new = self.moved(durable, shared, &old)?;
@@ -114,7 +110,8 @@ impl Reclaim {
         Ok(is_last)
     }
 
-    /// The next blocks from the first one in the file on, and whether there is none.
+    /// Returns the next window of blocks that starts with a block of the file, and whether there is none
+    /// left.
     fn window(&mut self, shared: &StoreShared) -> (Range<usize>, Vec<Arc<Block>>, bool) {
         loop {
             let state = shared.state.read(LockPurpose::Rewrite);
@@ -143,7 +140,7 @@ impl Reclaim {
         }
     }
 
-    /// What replaces `blocks`: those in the file are moved, the others stay.
+    /// Returns the replacement of `blocks`: blocks of the file are moved, other blocks are kept.
     fn moved(
         &self,
         durable: &mut DurableState,
@@ -158,7 +155,7 @@ impl Reclaim {
                 rest = after;
                 continue;
             }
-            // One read, one checksum, one append; nothing is decompressed.
+            // One read, one checksum, one append, without decompression.
             if is_copied_whole(first, shared) {
                 result.push(copied(durable, first)?);
                 rest = after;
@@ -178,7 +175,6 @@ impl Reclaim {
     }
 }
 
-/// Live bytes by file.
 fn live_bytes_by_file(shared: &StoreShared) -> BTreeMap<u64, u64> {
     let (mut live, mut position) = (BTreeMap::new(), 0);
     loop {
@@ -194,14 +190,13 @@ fn live_bytes_by_file(shared: &StoreShared) -> BTreeMap<u64, u64> {
     }
 }
 
-/// Whether rewriting it would change nothing: fully live and of the usual size.
+/// Reports whether a rewrite would not change the block: it is fully live and of the usual size.
 fn is_copied_whole(block: &Block, shared: &StoreShared) -> bool {
     block.dead.len() == 0 && block.identity.raw_bytes as usize >= shared.options.block_bytes / 2
 }
 
-/// Appends the block's frame to another file.
 fn copied(durable: &mut DurableState, block: &Block) -> Result<Arc<Block>> {
-    // A damaged block must not be moved.
+    // Verifies the checksum, so that a corrupt block is not moved.
     let stored = block.read_frame()?;
     durable.written.compaction += stored.len() as u64;
     let content = durable.append(&stored)?;

@@ -1,4 +1,4 @@
-//! Which file is emptied, when, and what happens to its blocks.
+//! Selection of the file to empty, and treatment of its blocks.
 
 use super::*;
 use crate::types::{CompactProgress, LogPosition, StoreOptions};
@@ -16,7 +16,8 @@ fn options() -> StoreOptions {
     }
 }
 
-/// Keys 0 … 99 in a request each, some of them deleted, and everything compacted but not reclaimed.
+/// Writes keys 0 … 99 in a request each, deletes some, and compacts everything without reclaiming
+/// space.
 fn swept(deleted: impl Fn(u64) -> bool) -> (Writer, Store, Maintainer) {
     let (mut writer, store, mut maintainer) = crate::open(Box::new(MemoryBackend::new()), options()).unwrap();
     for key in 0..100u64 {
@@ -29,7 +30,7 @@ fn swept(deleted: impl Fn(u64) -> bool) -> (Writer, Store, Maintainer) {
         let range = KeyRange::one(key.to_be_bytes().to_vec().into());
         writer.begin().delete_range(&range, Previous::Skip).unwrap();
     }
-    // One more put, so that no tombstone is at the compact revision and has to stay.
+    // One more put, so that there is no tombstone at the compact revision, which would be retained.
     writer.begin().put(b"last", b"", 0);
     writer.compact(store.revision()).unwrap();
     writer.end_entry(LogPosition::new(1, 1)).unwrap();

@@ -1,7 +1,8 @@
-//! Replaces blocks by rewritten ones.
+//! Replaces blocks with rewritten ones.
 //!
-//! * The new blocks of a step are synced before the catalogue refers to them. The same update removes the old
-//!   ones, and their files are removed after it. Readers that hold an old block keep its file open.
+//! * The new blocks of a step are synced before the catalogue refers to them. The same update removes
+//!   the old ones, and their files are removed after it. Readers that hold an old block keep its file
+//!   open.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,14 +14,13 @@ use crate::checkpoint::{DurableState, Marks, block_entry, crc_of};
 use crate::error::Result;
 use crate::store::{LockPurpose, StoreShared};
 
-/// A range of adjacent blocks, and what replaces it.
 pub(super) struct Replacement {
     pub positions: Range<usize>,
     pub old: Vec<Arc<Block>>,
     pub new: Vec<Arc<Block>>,
 }
 
-/// The result for each block: kept, dropped, or rewritten together with its neighbours.
+/// Returns each block kept, dropped, or rewritten together with its neighbors.
 pub(super) fn rewrite(
     durable: &mut DurableState,
     shared: &StoreShared,
@@ -30,10 +30,10 @@ pub(super) fn rewrite(
     let is_candidate = |block: &&Arc<Block>| is_sparse(block) || block_raw_bytes(block) < small;
     let (mut result, mut rest) = (Vec::with_capacity(blocks.len()), blocks);
     while !rest.is_empty() {
-        // Only adjacent blocks, in order: blocks must not overlap, and records of the same time are read
-        // together.
+        // Merge only adjacent blocks, in order: blocks must not overlap, and records of the same time are
+        // read together.
         let together = rest.iter().take_while(is_candidate).count();
-        // A single small block stays: rewriting it would only move it.
+        // Keep a single small block: a rewrite would only move it.
         let (group, after) = rest.split_at(together.max(1));
         rest = after;
         let is_rewritten = group.len() > 1 || is_sparse(&group[0]);
@@ -46,12 +46,10 @@ pub(super) fn rewrite(
     Ok(result)
 }
 
-/// Whether less than half of its records are live.
 fn is_sparse(block: &Block) -> bool {
     block.live_records() * 2 < block.identity.records
 }
 
-/// Its size before compression.
 fn block_raw_bytes(block: &Block) -> u64 {
     u64::from(block.identity.raw_bytes)
 }
@@ -69,7 +67,6 @@ pub(super) fn merge(
         let decoded = block.load()?;
         let mut dead = block.dead.unpack().into_iter().peekable();
         for record in decoded.records() {
-            // Dead records are not copied.
             if dead.next_if_eq(&record.revision).is_some() {
                 continue;
             }
@@ -111,8 +108,8 @@ pub(super) fn apply(
     if removed.is_empty() && added.is_empty() && marks == durable.marks {
         return Ok(());
     }
-    // One update for the whole step: after a crash the catalogue has all of the old blocks, or all of the new
-    // ones.
+    // One update for the whole step: after a crash the catalogue has all of the old blocks, or all of the
+    // new ones.
     let mut update = Update::default();
     for block in &removed {
         durable.remove_entry(&mut marks, &mut update, block);
@@ -126,12 +123,12 @@ pub(super) fn apply(
     let taken: BTreeSet<Vec<u8>> = update.puts.iter().map(|(key, _)| key.clone()).collect();
     update.removals.retain(|key| !taken.contains(key));
     assert!(update.puts.len() >= added.len(), "every new block is named");
-    // As in a checkpoint: first the sync, then the entries. Until the update a restart finds the old blocks
+    // Sync before writing the entries, like a checkpoint. Until the update, a restart finds the old blocks
     // unchanged.
     durable.files.sync()?;
     durable.update_marks(marks, update)?;
 
-    // Old locations are released only when no durable entry refers to them.
+    // Release old locations only when no durable entry refers to them.
     let locations = |blocks: &[&Arc<Block>]| -> Vec<_> {
         blocks.iter().map(|block| block.location().expect("stored").clone()).collect()
     };

@@ -1,10 +1,10 @@
-//! The phases of a compaction.
+//! Phases of a compaction.
 //!
 //!   Idle ─▶ Hashing ─▶ Pruning ─▶ Sweeping ─▶ Idle ─▶ Reclaim ─▶ Idle
 //!           (as etcd)  index      blocks             files with holes
 //!
-//! A compaction begins when its compact revision is durable. So it changes only stored blocks, and no read
-//! can need dropped records after a crash.
+//! A compaction starts once its compact revision is durable. It therefore changes only stored blocks,
+//! and reads after a crash do not need dropped records.
 
 use super::reclaim::{Reclaim, SpaceLimit};
 use super::sweep::{DroppedRecords, Sweep};
@@ -16,7 +16,6 @@ use crate::index::{NextLeaf, SupersededRecords};
 use crate::store::{HashPass, LockPurpose, REMEMBERED, StoreShared};
 use crate::types::CompactProgress;
 
-/// Physical compaction of one store.
 #[derive(Default)]
 pub(crate) struct Compaction {
     phase: CompactionPhase,
@@ -26,7 +25,7 @@ pub(crate) struct Compaction {
 enum CompactionPhase {
     #[default]
     Idle,
-    /// The hash that etcd computes when it compacts, before records are removed.
+    /// Computes etcd's compaction hash, before records are removed.
     Hashing {
         target: i64,
         pass: HashPass,
@@ -40,12 +39,11 @@ enum CompactionPhase {
         target: i64,
         sweep: Sweep,
     },
-    /// Nothing is left to drop, but files have holes.
+    /// Empties files with holes, once all superseded records are dropped.
     Reclaim(Reclaim),
 }
 
 impl Compaction {
-    /// `Maintainer::compact_step`; `bound` limits the space that files may take.
     pub fn step(
         &mut self,
         checkpoints: &mut CheckpointWriter,
@@ -100,9 +98,9 @@ impl Compaction {
         Ok(CompactProgress::More)
     }
 
-    /// The first phase of the newest compaction, if that is durable.
+    /// Returns the first phase of the latest compaction, if that is durable.
     fn begin(checkpoints: &mut CheckpointWriter, shared: &StoreShared) -> Result<Option<CompactionPhase>> {
-        // Read together: a compaction that is applied in between comes next.
+        // Read together: a compaction applied in between is processed next.
         let (target, before) = {
             let state = shared.state.read(LockPurpose::Rewrite);
             (state.compact_revision, state.compact_revision_before)
@@ -110,8 +108,8 @@ impl Compaction {
         if target <= checkpoints.durable.marks.compacted {
             return Ok(None);
         }
-        // A compact revision only in memory would be lost in a crash. Then reads could ask for records that
-        // are gone.
+        // A compact revision that is only in memory would be lost in a crash, and later reads could need
+        // removed records.
         if checkpoints.durable.marks.compact_revision < target {
             checkpoints.persist()?;
         }
@@ -131,13 +129,13 @@ impl Compaction {
         }))
     }
 
-    /// Prunes the index from its first key on.
+    /// Starts to prune the index at its first key.
     fn pruning(target: i64, shared: &StoreShared) -> CompactionPhase {
         let dropped = DroppedRecords::new(shared.options.dropped_max);
         CompactionPhase::Pruning { target, from: Box::default(), dropped }
     }
 
-    /// `Waiting` if a compaction is left that cannot become durable inside an entry.
+    /// Returns `Waiting` if there is another compaction, which cannot become durable inside an entry.
     fn idle_or_waiting(checkpoints: &CheckpointWriter, shared: &StoreShared) -> CompactProgress {
         if shared.state.published().compact_revision() > checkpoints.durable.marks.compacted {
             CompactProgress::Waiting
@@ -147,8 +145,8 @@ impl Compaction {
     }
 }
 
-/// Keeps the hash for `Store::hash_kv`. Members compare the states at the end of a compaction, which are
-/// physically gone later.
+/// Stores the hash for `Store::hash_kv`. Members compare the states at the end of a compaction, which
+/// later become unreadable.
 fn remember(shared: &StoreShared, pass: HashPass) {
     let revision = shared.state.published().revision();
     let mut hashes = shared.hashes.lock();

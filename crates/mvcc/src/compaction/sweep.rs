@@ -1,12 +1,12 @@
 //! The sweep: drops superseded records from the blocks.
 //!
-//! * Blocks are swept in revision order, so records are dropped oldest first. A put never outlives the
-//!   tombstone or the newer put that supersedes it, also after a crash.
-//! * A block is rewritten when less than half of its records are live, or when it is small and has such a
-//!   neighbour. Until then the catalogue lists its dead records. So a store never takes much more than twice
-//!   its live data.
-//! * Dropped records are listed up to a bound, `Options::dropped_max`. Beyond it only their blocks are noted.
-//!   The dead records of such a block are those that the index does not contain. So memory is bounded.
+//! * Blocks are swept in revision order. A put never outlives the tombstone or the later put that
+//!   supersedes it, not even after a crash.
+//! * A block is rewritten if less than half of its records are live, or if it is small and adjacent to
+//!   another sparse or small block. Until then the catalogue lists its dead records. A store thus never
+//!   takes much more than twice its live data.
+//! * To limit memory, at most `Options::dropped_max` dropped records are listed; for further ones only
+//!   their blocks are recorded, and the dead records are those missing in the index.
 
 use super::of_one_step;
 use super::rewrite::{Replacement, apply, rewrite};
@@ -21,28 +21,24 @@ use crate::index::SupersededRecords;
 use crate::store::{LockPurpose, StoreShared};
 use crate::types::Revision;
 
-/// Records looked up under one hold of the lock: some hundred microseconds.
+/// Number of records looked up per lock acquisition: some hundred microseconds.
 const RECORDS_PER_HOLD: usize = 1000;
 
-/// The pass over the blocks.
 pub(super) struct Sweep {
-    /// In ascending order.
     dropped: DroppedRecords,
-    /// Number of listed records that are swept.
     swept: usize,
-    /// Blocks before this are done.
     from: Revision,
 }
 
 impl Sweep {
-    /// Sorts the dropped records: the index returns them in key order, and the sweep needs revision order.
+    /// Starts a sweep. Sorts the dropped records, which the index returns in key order, by revision.
     pub fn new(mut dropped: DroppedRecords) -> Self {
         dropped.listed.sort_unstable();
         assert!(dropped.listed.is_sorted_by(|left, right| left < right), "a record is dropped once");
         Sweep { dropped, swept: 0, from: Revision::first_of(0) }
     }
 
-    /// Sweeps a bounded number of blocks; true when all are done, durably.
+    /// Sweeps a bounded number of blocks. Returns true once all are durably swept.
     pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared, target: i64) -> Result<bool> {
         // The window stays valid, because only the maintainer replaces stored blocks.
         let (positions, old, is_last) = self.window(shared, target);
@@ -69,7 +65,7 @@ impl Sweep {
         Ok(is_last)
     }
 
-    /// The next stored blocks that begin at or below `target`, and whether these are the last.
+    /// Returns the next stored blocks that start at or below `target`, and whether these are the last.
     fn window(&self, shared: &StoreShared, target: i64) -> (Range<usize>, Vec<Arc<Block>>, bool) {
         let state = shared.state.read(LockPurpose::Rewrite);
         let from = state.block_table.position_from(self.from);
@@ -80,7 +76,7 @@ impl Sweep {
         (from..from + blocks.len(), blocks, due.next().is_none())
     }
 
-    /// The block with the dropped records added to its dead list.
+    /// Returns the block with the dropped records added to its dead list.
     fn mark(&mut self, block: &Arc<Block>, shared: &StoreShared) -> Result<Arc<Block>> {
         let rest = &self.dropped.listed[self.swept..];
         // Blocks and listed records are both in revision order, so the records of this block are a prefix of
@@ -110,11 +106,10 @@ impl Sweep {
     }
 }
 
-/// The superseded records that one compaction drops from the index.
 pub(super) struct DroppedRecords {
     listed: Vec<Revision>,
     listed_max: usize,
-    /// Number of further records, by the first revision of their block.
+    /// Number of unlisted records, by the first revision of their block.
     unlisted: BTreeMap<Revision, u32>,
 }
 
@@ -123,7 +118,7 @@ impl DroppedRecords {
         DroppedRecords { listed: Vec::new(), listed_max, unlisted: BTreeMap::new() }
     }
 
-    /// Their blocks are stored, so only the caller replaces them.
+    /// Adds dropped records. Their blocks are stored, so only the caller replaces them.
     pub fn add(&mut self, superseded: SupersededRecords, shared: &StoreShared) {
         let mut revisions = superseded.into_revisions();
         self.listed.extend(revisions.by_ref().take(self.listed_max - self.listed.len()));
@@ -142,8 +137,7 @@ impl DroppedRecords {
     }
 }
 
-/// The records of a block that the index does not contain, ascending. Those that are `dead` already stay
-/// dead.
+/// Returns the records of a block that the index does not contain, ascending. Includes all of `dead`.
 fn unreferenced(block: &Block, dead: &[Revision], shared: &StoreShared) -> Result<Vec<Revision>> {
     let decoded = block.load()?;
     let records: Vec<Record<'_>> = decoded.records().collect();

@@ -1,26 +1,27 @@
-//! The revisions of one key, without values.
+//! Revisions of a key, without values.
 //!
 //!   generation 1: put put put delete │ generation 2: put put │ …
 //!
 //! * Revisions ascend within and across generations.
-//! * Only the last generation may be live. A tombstone ends a generation and is its last revision.
-//! * Compaction removes the oldest revisions first: the newest part of a history always remains.
+//! * Only the last generation may be live. A tombstone closes a generation and is its last revision.
+//! * Compaction removes the oldest revisions first, so the latest part of a history always remains.
 //!
-//! Most keys of most stores have one record. They take 24 bytes and no allocation (`Single`); other histories
-//! are boxed. The n-th revision of a generation has version `first_version + n`, so versions are not stored.
+//! Most keys of most stores have one record. These take 24 bytes without an allocation (`Single`);
+//! other histories are boxed. The n-th revision of a generation has version `first_version + n`, so
+//! versions are not stored.
 //!
-//! Example: put@2 put@4 delete@7 put@9 gives the generations {2 4 7†} and {9}. A read at 5 sees the put of 4
-//! with create revision 2 and version 2. A read at 8 sees nothing. A read at 9 sees version 1, created at 9.
-//! A compaction at 8 removes the first generation, and the history is a `Single` again.
+//! Example: put@2 put@4 delete@7 put@9 results in the generations {2 4 7†} and {9}. A read at 5 sees
+//! the put at 4 with create revision 2 and version 2. A read at 8 does not find the key. A read at 9
+//! sees version 1, created at 9. A compaction at 8 removes the first generation, and the history is a
+//! `Single` again.
 
 use std::num::NonZeroU32;
 
 use crate::types::Revision;
 
-/// The history of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyHistory {
-    /// One put and nothing else. `version` is non-zero so that the enum needs no tag.
+    /// A single put. `version` is non-zero so that the enum needs no tag.
     Single {
         modified: i64,
         created: i64,
@@ -30,14 +31,14 @@ pub(crate) enum KeyHistory {
     Many(Box<Generations>),
 }
 
-/// The sub revision of a put in 31 bits, and whether a lease is attached in the highest one.
+/// Sub revision of a put in 31 bits, and in the highest bit whether it has a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SubAndLease(u32);
 
 impl SubAndLease {
     const LEASED: u32 = 1 << 31;
 
-    /// Without a lease; `None` if the sub revision does not fit.
+    /// Packs a sub revision without a lease; `None` if it does not fit.
     fn new(sub: i64) -> Option<Self> {
         u32::try_from(sub).ok().filter(|sub| sub & Self::LEASED == 0).map(SubAndLease)
     }
@@ -55,7 +56,6 @@ impl SubAndLease {
     }
 }
 
-/// A put, as visible at some revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visible {
     pub revision: Revision,
@@ -65,9 +65,8 @@ pub(crate) struct Visible {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Generations {
-    /// Ended generations, oldest first.
     ended: Vec<Generation>,
-    /// The newest generation. It has ended too if its key is deleted.
+    /// Latest generation. It is closed too if the key is deleted.
     last: Generation,
 }
 
@@ -79,21 +78,20 @@ struct Generation {
     /// Puts, then a tombstone if `ended`. Never empty.
     revisions: Vec<Revision>,
     ended: bool,
-    /// Whether its newest put attached a lease. Never of a generation that has ended.
+    /// True if the latest put has a lease. False for a closed generation.
     leased: bool,
 }
 
-/// Records that a compaction removes from the index. Long lists are taken over as they are, so that they are
-/// looked at and freed without the store's lock.
+/// Records that a compaction removes from the index. Long lists are moved, to be processed without the
+/// store's lock.
 #[derive(Default)]
 pub(crate) struct SupersededRecords {
     whole: Vec<Vec<Generation>>,
-    /// The end of the list, copied.
     copied: Vec<Revision>,
     count: usize,
 }
 
-/// A list of so many revisions or generations is not copied.
+/// Minimum length of lists of revisions or generations that are moved instead of copied.
 const WHOLE_FROM: usize = 64;
 
 impl SupersededRecords {
@@ -101,13 +99,12 @@ impl SupersededRecords {
         self.count
     }
 
-    /// In the order in which they were removed: oldest first for each key.
+    /// Returns the revisions in removal order: oldest first for each key.
     pub fn into_revisions(mut self) -> impl Iterator<Item = Revision> {
         self.end_copied();
         self.whole.into_iter().flatten().flat_map(|generation| generation.revisions)
     }
 
-    /// Takes the first `count` of a generation's revisions.
     fn take_revisions(&mut self, revisions: &mut Vec<Revision>, count: usize) {
         self.count += count;
         if count < WHOLE_FROM {
@@ -118,7 +115,6 @@ impl SupersededRecords {
         }
     }
 
-    /// Takes the first `count` generations of a key.
     fn take_generations(&mut self, generations: &mut Vec<Generation>, count: usize) {
         self.count += generations[..count].iter().map(|generation| generation.revisions.len()).sum::<usize>();
         if count < WHOLE_FROM
@@ -138,7 +134,7 @@ impl SupersededRecords {
     }
 }
 
-/// Removes the first `count` items; the shorter part is copied.
+/// Removes the first `count` items, and copies the shorter part.
 fn split_front<T>(items: &mut Vec<T>, count: usize) -> Vec<T> {
     if count < items.len() / 2 {
         return items.drain(..count).collect();
@@ -148,7 +144,7 @@ fn split_front<T>(items: &mut Vec<T>, count: usize) -> Vec<T> {
 }
 
 impl KeyHistory {
-    /// A history that begins with this put. Older puts may have been compacted.
+    /// Creates a history that starts with this put. Older puts may have been compacted.
     pub fn with_put(put: Visible) -> Self {
         match (SubAndLease::new(put.revision.sub), narrow(put.version)) {
             (Some(sub), Some(version)) => {
@@ -160,7 +156,7 @@ impl KeyHistory {
         }
     }
 
-    /// A history that begins with a tombstone, because its puts were compacted.
+    /// Creates a history that starts with a tombstone, because its puts were compacted.
     pub fn with_tombstone(at: Revision) -> Self {
         let last = Generation {
             created: at.main,
@@ -172,7 +168,6 @@ impl KeyHistory {
         KeyHistory::Many(Box::new(Generations { ended: Vec::new(), last }))
     }
 
-    /// The put that is visible at main revision `at`.
     pub fn at(&self, at: i64) -> Option<Visible> {
         match self {
             KeyHistory::Single { modified, created, sub, version } if *modified <= at => Some(Visible {
@@ -185,12 +180,10 @@ impl KeyHistory {
         }
     }
 
-    /// The put that is visible in the newest state.
     pub fn newest(&self) -> Option<Visible> {
         self.at(i64::MAX)
     }
 
-    /// Whether a tombstone is among the changes of main revision `at`.
     pub fn is_deleted_at(&self, at: i64) -> bool {
         match self {
             KeyHistory::Single { .. } => false,
@@ -198,7 +191,6 @@ impl KeyHistory {
         }
     }
 
-    /// Whether the newest record is a put.
     pub fn is_live(&self) -> bool {
         match self {
             KeyHistory::Single { .. } => true,
@@ -206,7 +198,6 @@ impl KeyHistory {
         }
     }
 
-    /// Whether the newest record is a put that attached a lease.
     pub fn is_leased(&self) -> bool {
         match self {
             KeyHistory::Single { sub, .. } => sub.is_leased(),
@@ -214,7 +205,7 @@ impl KeyHistory {
         }
     }
 
-    /// Notes whether the newest put attached a lease. A new put has none until this is called.
+    /// Records whether the latest put has a lease. A new put has none until this is called.
     pub fn set_leased(&mut self, is_leased: bool) {
         assert!(!is_leased || self.is_live(), "a deleted key has no lease");
         match self {
@@ -223,7 +214,7 @@ impl KeyHistory {
         }
     }
 
-    /// Flips a bit of a put that is alone, for `recount/damage`. False if it is not.
+    /// Flips a bit of a single put for `recount/damage`. Returns false for other histories.
     pub fn flip(&mut self, is_lease: bool) -> bool {
         let KeyHistory::Single { sub, version, .. } = self else { return false };
         if is_lease {
@@ -234,12 +225,10 @@ impl KeyHistory {
         true
     }
 
-    /// Whether it has, or had, more than one record.
     pub fn is_many(&self) -> bool {
         matches!(self, KeyHistory::Many(_))
     }
 
-    /// Generations before the newest one.
     pub fn ended(&self) -> usize {
         match self {
             KeyHistory::Single { .. } => 0,
@@ -247,7 +236,6 @@ impl KeyHistory {
         }
     }
 
-    /// Records that it refers to.
     #[cfg(test)]
     pub fn records(&self) -> usize {
         match self {
@@ -259,7 +247,7 @@ impl KeyHistory {
         }
     }
 
-    /// Revision of the newest record, tombstones included.
+    /// Returns the revision of the latest record, including tombstones.
     pub fn last_revision(&self) -> Revision {
         match self {
             KeyHistory::Single { modified, sub, .. } => Revision { main: *modified, sub: sub.sub() },
@@ -267,7 +255,7 @@ impl KeyHistory {
         }
     }
 
-    /// What a put at `revision` creates: the next version of a live key, or a new generation.
+    /// Returns the result of a put at `revision`: the next version of a live key, or a new generation.
     pub fn next_put(&self, revision: Revision) -> Visible {
         match self.newest() {
             Some(newest) => Visible { revision, create: newest.create, version: newest.version + 1 },
@@ -275,12 +263,11 @@ impl KeyHistory {
         }
     }
 
-    /// Appends a put. One that does not continue the last generation begins another.
+    /// Appends a put. If the last generation is closed, it starts another one.
     pub fn push_put(&mut self, put: Visible) {
         let generations = self.generations_after(put.revision);
         if generations.last.ended {
             let mut ended = std::mem::replace(&mut generations.last, Generation::with_put(put));
-            // An ended generation never grows.
             ended.revisions.shrink_to_fit();
             generations.ended.push(ended);
         } else {
@@ -295,7 +282,6 @@ impl KeyHistory {
         }
     }
 
-    /// Appends a tombstone.
     pub fn push_tombstone(&mut self, at: Revision) {
         let generations = self.generations_after(at);
         assert!(!generations.last.ended, "a deleted key deleted again");
@@ -304,21 +290,21 @@ impl KeyHistory {
         generations.last.leased = false;
     }
 
-    /// Removes what is not visible at any main revision ≥ `at`, except a tombstone at exactly `at`: a watch
-    /// that begins there must still report it. Calls `dropped` with the removed revisions, ascending. Returns
-    /// whether anything is left.
+    /// Removes records that are not visible at any main revision ≥ `at`, except a tombstone at exactly
+    /// `at`, which a watch from there must still report. Adds the removed revisions to `superseded`,
+    /// ascending. Reports whether any record is left.
     pub fn prune(&mut self, at: i64, superseded: &mut SupersededRecords) -> bool {
         let KeyHistory::Many(generations) = self else { return true };
-        // A generation is removed as a whole if the next one begins at or before `at`. A key can be deleted,
-        // put and deleted again in one request; keeping the first tombstone could leave two tombstones in a
-        // row. So a watch from exactly `at` may miss all of such changes but the last.
+        // Remove a generation as a whole if the next one starts at or before `at`. A request can delete, put
+        // and delete a key again; keeping the first tombstone could leave two tombstones in a row. A watch
+        // from exactly `at` may therefore miss all of these changes except the last.
         let has_begun = |generation: &Generation| generation.revisions[0].main <= at;
         let succeeded = match has_begun(&generations.last) {
             true => generations.ended.len(),
             false => generations.ended.partition_point(has_begun).saturating_sub(1),
         };
         superseded.take_generations(&mut generations.ended, succeeded);
-        // Only the first one left may have begun by then.
+        // Only the first remaining generation may have started by `at`.
         if generations.ended.first_mut().is_some_and(|first| !first.prune(at, superseded)) {
             generations.ended.remove(0);
         }
@@ -335,7 +321,6 @@ impl KeyHistory {
         true
     }
 
-    /// Whether it contains a record at `revision`.
     pub fn contains(&self, revision: Revision) -> bool {
         match self {
             KeyHistory::Single { .. } => self.last_revision() == revision,
@@ -343,12 +328,12 @@ impl KeyHistory {
         }
     }
 
-    /// The boxed form, to append a record at `next`.
+    /// Returns the boxed form, to append a record at `next`.
     fn generations_after(&mut self, next: Revision) -> &mut Generations {
         assert!(next > self.last_revision(), "history runs backward");
         if let KeyHistory::Single { .. } = self {
             let only = self.newest().expect("a single put is always visible");
-            // Room for two, because most keys have two records before the next compaction.
+            // Capacity for two, because most keys have two records before the next compaction.
             let mut revisions = Vec::with_capacity(2);
             revisions.push(only.revision);
             let last = Generation {
@@ -368,9 +353,8 @@ impl KeyHistory {
 }
 
 impl Generations {
-    /// As `KeyHistory::at`: the newest generation that begins by `at` decides.
+    /// Implements `KeyHistory::at`: the latest generation that starts at or before `at` decides.
     fn at(&self, at: i64) -> Option<Visible> {
-        // Most reads want the newest generation.
         if self.last.revisions[0].main <= at {
             return self.last.at(at);
         }
@@ -378,15 +362,15 @@ impl Generations {
         self.ended[begun.checked_sub(1)?].at(at)
     }
 
-    /// As `KeyHistory::is_deleted_at`: a request may delete a key more than once.
+    /// Implements `KeyHistory::is_deleted_at`. A request may delete a key more than once.
     fn is_deleted_at(&self, at: i64) -> bool {
         let earlier = self.ended.partition_point(|generation| generation.newest().main < at);
         let next = self.ended.get(earlier).unwrap_or(&self.last);
         next.ended && next.newest().main == at
     }
 
-    /// As `KeyHistory::contains`: only the newest generation that begins at or before `revision` can contain
-    /// it.
+    /// Implements `KeyHistory::contains`: only the latest generation that starts at or before `revision`
+    /// can contain it.
     fn contains(&self, revision: Revision) -> bool {
         let begun = self.ended.partition_point(|generation| generation.revisions[0] <= revision);
         let generation = match self.last.revisions[0] <= revision {
@@ -396,7 +380,7 @@ impl Generations {
         generation.is_some_and(|generation| generation.revisions.binary_search(&revision).is_ok())
     }
 
-    /// The `Single` form, if one put is left and its version fits.
+    /// Returns the `Single` form, if a single put is left and its version fits.
     fn as_single(&self) -> Option<KeyHistory> {
         let lone = self.ended.is_empty() && !self.last.ended && self.last.revisions.len() == 1;
         let put = lone.then(|| self.last.visible(0))?;
@@ -407,12 +391,10 @@ impl Generations {
 }
 
 impl Generation {
-    /// Revisions only, for [`SupersededRecords`].
     fn list(revisions: Vec<Revision>) -> Self {
         Generation { created: 0, first_version: 0, revisions, ended: false, leased: false }
     }
 
-    /// A generation whose first known put is this one.
     fn with_put(put: Visible) -> Self {
         Generation {
             created: put.create,
@@ -423,19 +405,18 @@ impl Generation {
         }
     }
 
-    /// Its last record, tombstone or put.
     fn newest(&self) -> Revision {
         *self.revisions.last().expect("a generation has at least one revision")
     }
 
-    /// The newest put at or before `at`, unless the generation has ended by then.
+    /// Returns the latest put at or before `at`, unless the generation is closed by then.
     fn at(&self, at: i64) -> Option<Visible> {
         let seen = self.revisions.partition_point(|revision| revision.main <= at);
         let is_tombstone = self.ended && seen == self.revisions.len();
         if seen == 0 || is_tombstone { None } else { Some(self.visible(seen - 1)) }
     }
 
-    /// The put at a position. Its version follows from the distance to the first one.
+    /// Returns the put at a position. Its version follows from the distance to the first one.
     fn visible(&self, position: usize) -> Visible {
         debug_assert!(!self.ended || position + 1 < self.revisions.len(), "a tombstone is not visible");
         Visible {
@@ -445,14 +426,13 @@ impl Generation {
         }
     }
 
-    /// As `KeyHistory::prune`, for one generation.
     fn prune(&mut self, at: i64, superseded: &mut SupersededRecords) -> bool {
         if self.ended && self.newest().main < at {
             let all = self.revisions.len();
             superseded.take_revisions(&mut self.revisions, all);
             return false;
         }
-        // The newest revision at or below `at` stays, whether put or tombstone: it is visible there.
+        // Keep the latest revision at or below `at`, put or tombstone: it is visible there.
         let count = self.revisions.partition_point(|revision| revision.main <= at).saturating_sub(1);
         if count > 0 {
             superseded.take_revisions(&mut self.revisions, count);
@@ -464,7 +444,8 @@ impl Generation {
     }
 }
 
-/// A version in four bytes. `None` after four billion puts without a delete; such a key takes the boxed form.
+/// Converts a version to four bytes. `None` after four billion puts without a delete; such a key is
+/// boxed.
 fn narrow(version: i64) -> Option<NonZeroU32> {
     NonZeroU32::new(u32::try_from(version).ok()?)
 }
@@ -492,7 +473,7 @@ mod tests {
         history
     }
 
-    /// Whether anything is left, and what was removed.
+    /// Prunes a history. Returns whether any record is left, and the removed revisions.
     fn prune(history: &mut KeyHistory, at: i64) -> (bool, Vec<Revision>) {
         let mut superseded = SupersededRecords::default();
         let is_left = history.prune(at, &mut superseded);
@@ -502,7 +483,7 @@ mod tests {
         (is_left, revisions)
     }
 
-    /// Mod revision, create revision and version that are visible at `at`.
+    /// Returns mod revision, create revision and version visible at `at`.
     fn seen(history: &KeyHistory, at: i64) -> Option<(i64, i64, i64)> {
         history.at(at).map(|visible| (visible.revision.main, visible.create, visible.version))
     }
@@ -537,7 +518,7 @@ mod tests {
         for (changes, at, dropped_expected) in [
             (vec![2, 4, 5, -7, 9, 10], 4, vec![2]),
             (vec![2, 4, 5, -7, 9, 10], 6, vec![2, 4]),
-            (vec![2, 4, 5, -7, 9, 10], 7, vec![2, 4, 5]), // the tombstone exactly there stays
+            (vec![2, 4, 5, -7, 9, 10], 7, vec![2, 4, 5]), // keeps the tombstone exactly there
             (vec![2, 4, 5, -7, 9, 10], 8, vec![2, 4, 5, 7]),
             (vec![2, 4, 5, -7, 9, 10], 10, vec![2, 4, 5, 7, 9]),
             (vec![2], 100, vec![]),
@@ -567,7 +548,7 @@ mod tests {
         }
     }
 
-    /// Puts of one generation, and short generations: as much is left as of one revision after the other.
+    /// A prune of long lists, of puts or of short generations, removes the same as stepwise prunes.
     #[test]
     fn long_lists_are_taken_over_whole_and_in_order() {
         let churn = |number: i64| if number % 3 == 0 { -number } else { number };

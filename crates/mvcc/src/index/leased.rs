@@ -1,11 +1,8 @@
-//! The live keys that have a lease, by key and by lease.
+//! Live keys with a lease, by key and by lease.
 //!
-//! * A key is here if and only if its newest record is a put with a lease other than 0. Its history has a
-//!   flag that says so, so a change of any other key does not look here.
-//! * A key has one lease. Attaching another one replaces it.
-//! * The contents follow from the newest records, so a store that opens rebuilds them from its blocks.
-//!
-//! A key costs its bytes once and an entry in each of two trees.
+//! * A key is present if and only if its latest record is a put with a lease other than 0. A flag in
+//!   its history indicates this, so changes to other keys need no lookup here.
+//! * The contents are rebuilt from the blocks when a store is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,16 +10,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Memory of a leased key without its bytes: two entries of 24 bytes in nodes that are two thirds full, the
-/// counters of the shared key, and its allocation.
+/// Memory of a leased key without its bytes: entries in two trees that are two thirds full, and the
+/// shared key.
 const KEY_BYTES: u64 = 128;
 
-/// The live keys that have a lease.
 #[derive(Debug, Default)]
 pub(crate) struct LeasedKeys {
     by_key: BTreeMap<Arc<[u8]>, i64>,
     by_lease: BTreeSet<(i64, Arc<[u8]>)>,
-    /// Bytes of all keys.
     bytes: u64,
 }
 
@@ -31,18 +26,16 @@ impl LeasedKeys {
         self.by_key.len()
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> u64 {
         self.bytes + KEY_BYTES * self.by_key.len() as u64
     }
 
-    /// Whether `key` is attached to `lease`, in both trees.
     pub fn has(&self, key: &[u8], lease: i64) -> bool {
         let entry = self.by_key.get_key_value(key).filter(|(_, of)| **of == lease);
         entry.is_some_and(|(key, _)| self.by_lease.contains(&(lease, key.clone())))
     }
 
-    /// Attaches a key to a lease, and detaches it from the lease that it had.
+    /// Attaches a key to a lease, and detaches it from its previous lease.
     pub fn attach(&mut self, key: &[u8], lease: i64) {
         assert_ne!(lease, 0, "0 means no lease");
         if let Some(present) = self.by_key.get_mut(key) {
@@ -63,7 +56,6 @@ impl LeasedKeys {
         }
     }
 
-    /// Detaches a key that has a lease.
     pub fn detach(&mut self, key: &[u8]) {
         let (key, lease) = self.by_key.remove_entry(key).expect("its history says that it has a lease");
         self.bytes -= key.len() as u64;
@@ -71,24 +63,21 @@ impl LeasedKeys {
         assert!(was_there, "both trees hold it");
     }
 
-    /// The first key of `lease` from `from` on.
     pub fn first_of(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
         let first = self.by_lease.range((lease, Arc::from(from))..).next();
         first.filter(|(of, _)| *of == lease).map(|(_, key)| Bytes::copy_from_slice(key))
     }
 
-    /// The first lease from `from` on that has a key.
     pub fn lease_from(&self, from: i64) -> Option<i64> {
         self.by_lease.range((from, Arc::from(&b""[..]))..).next().map(|(lease, _)| *lease)
     }
 
-    /// How many keys `lease` has, counted up to `max`.
     pub fn count_of(&self, lease: i64, max: usize) -> usize {
         let from = self.by_lease.range((lease, Arc::from(&b""[..]))..);
         from.take_while(|(of, _)| *of == lease).take(max).count()
     }
 
-    /// Keys of `lease` greater than `after`, in key order, at most `keys_max`.
+    /// Returns up to `keys_max` keys of `lease` greater than `after`, in key order.
     pub fn keys_of(&self, lease: i64, after: &[u8], keys_max: usize) -> Vec<Bytes> {
         let after = (lease, Arc::from(after));
         let from = self.by_lease.range((Bound::Excluded(after), Bound::Unbounded));

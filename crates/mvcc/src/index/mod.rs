@@ -1,10 +1,10 @@
 //! The key index: every key with its history, in memory. Values are in blocks.
 //!
-//! The owner holds the lock and bounds the work per call.
+//! The owner holds the lock and limits the work per call.
 
-mod history; // the revisions of one key
+mod history; // revisions of a key
 
-mod stats; // memory that the index takes
+mod stats; // memory usage of the index
 mod tree; // all keys in order, in leaves
 mod walk; // bounded walks over keys
 

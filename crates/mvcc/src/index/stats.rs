@@ -1,36 +1,35 @@
-//! Memory that the index takes, computed from its contents.
+//! Memory usage of the index, computed from its contents.
 //!
-//! The number depends only on the keys and their histories, not on the order of arrival, the shape of leaves,
-//! the capacity of vectors or the allocator. Two members with the same index have the same number.
+//! The result depends only on the keys and their histories, not on the order of insertion, the shape of
+//! leaves, the capacity of vectors or the allocator. Members with the same index report the same value.
 //!
 //! Each constant is a measured cost with the server's allocator, rounded up (`examples/memory.rs`).
 
 use super::history::KeyHistory;
 
-/// A key with one record, without the bytes of the key: 24 of history, 4 of end, and its share of the leaf's
-/// unused capacity, of the leaf and of the tree. Measured: 33 to 50, more if every other key is a long one.
+/// Memory of a key with one record, without the bytes of the key: 24 of history, 4 of end, and its
+/// share of the leaf's unused capacity, of the leaf and of the tree. Measured: 33 to 50, more if every
+/// other key is a long one.
 const KEY_BYTES: u64 = 64;
-/// A history of more than one record is boxed and has a vector of revisions: 72 + 32, and two allocations.
+/// Additional memory of a boxed history: 72 + 32 with its vector of revisions, and two allocations.
 const MANY_BYTES: u64 = 128;
-/// A revision, in a vector that may be half full.
+/// Memory of a revision in a vector that may be half full.
 const RECORD_BYTES: u64 = 32;
-/// A generation that has ended: 48, in a vector that may be half full, and its own vector of revisions.
+/// Memory of a closed generation: 48, in a vector that may be half full, and a separate vector of
+/// revisions.
 const ENDED_BYTES: u64 = 128;
 
-/// Counts of what is in an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexStats {
     pub keys: u64,
     pub key_bytes: u64,
-    /// Records in the histories, tombstones included.
     pub records: u64,
-    /// Histories of more than one record.
+    /// Boxed histories.
     pub many: u64,
-    /// Generations that another one follows.
+    /// Generations before the latest one of their key.
     pub ended: u64,
 }
 
-/// What one history adds to the counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HistoryShape {
     many: u64,
@@ -44,7 +43,6 @@ impl HistoryShape {
 }
 
 impl IndexStats {
-    /// Counts a new key with its first record.
     pub fn add_key(&mut self, key_bytes: usize, history: &KeyHistory) {
         self.keys += 1;
         self.key_bytes += key_bytes as u64;
@@ -52,14 +50,13 @@ impl IndexStats {
         self.add(HistoryShape::of(history));
     }
 
-    /// Counts one more record of a known key.
     pub fn add_record(&mut self, before: HistoryShape, after: HistoryShape) {
         self.records += 1;
         self.remove(before);
         self.add(after);
     }
 
-    /// Counts a pruned key; `after` is `None` if the key is gone.
+    /// Counts a pruned key; `after` is `None` if the key was removed.
     pub fn prune(
         &mut self,
         key_bytes: usize,
@@ -78,7 +75,6 @@ impl IndexStats {
         }
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> u64 {
         let superseded = self.records.saturating_sub(self.keys);
         self.key_bytes

@@ -2,37 +2,33 @@
 //!
 //!   "" ──▶ leaf [aa … cz]      "d" ──▶ leaf [d … hello]      "help" ──▶ leaf [help … zz]
 //!
-//! * The tree maps a fence key to each leaf: a lower bound of the leaf's keys. The first fence key is empty,
-//!   so every key belongs to a leaf.
-//! * A fence key is the shortest string that separates the leaf from its left neighbour. The fence key of a
-//!   lone leaf, which holds one long key, is that key.
-//! * Leaves do not overlap. A leaf that compaction empties is removed, unless it is the first.
-//! * `stats` counts the contents of the leaves.
+//! * The tree maps a fence key to each leaf: the shortest string that separates the leaf from its left
+//!   neighbor. The first fence key is empty, so every key belongs to a leaf.
+//! * A leaf emptied by compaction is removed, unless it is the first.
 //!
-//! A million keys of eight bytes make some 4000 to 8000 leaves and take some 45 MB. A lookup takes two binary
-//! searches of about a dozen steps each. The first is over the fence keys, in one B-tree.
+//! A million keys of eight bytes need some 4000 to 8000 leaves and 45 MB. A lookup takes two binary
+//! searches of about a dozen steps each. The first is over the fence keys, in a B-tree.
 //!
 //! # A leaf
 //!
-//! A leaf: a packed run of adjacent keys. The index grows, splits, counts and prunes by leaves.
+//! A packed run of adjacent keys. The index grows, splits, counts and prunes by leaves.
 //!
 //!   bytes      │apple│banana│cherry│          keys end to end
-//!   ends       │5    │11    │17    │          where each key ends
+//!   ends       │5    │11    │17    │          end offset of each key
 //!   histories  │ …   │ …    │ …    │
-//!   live         2                           keys whose newest record is a put
+//!   live         2                           number of keys with a put as latest record
 //!
-//! * Keys ascend strictly. The three columns have one entry per key.
-//! * `live` is the number of live histories, so counting a whole leaf is free.
-//! * A key longer than `LONE_KEY_BYTES` has a separate leaf. Such a *lone* leaf stores no key bytes: its
-//!   fence key in the tree is the key, so a long key is in memory once. Methods that read keys take the fence
-//!   key for that.
-//! * No record of its keys is newer than `newest`. Removing keys or records need not lower it.
+//! * `live` makes counting a whole leaf free.
+//! * A key longer than `LONE_KEY_BYTES` has a separate leaf. Such a *lone* leaf stores no key bytes:
+//!   its fence key is the key, so a long key is in memory once. Methods that read keys therefore take
+//!   the fence key.
+//! * `newest` is at least the latest revision of its records.
 //!
-//! An 8-byte key with one record takes 36 bytes. Columns grow in small steps. Their capacity exceeds the
-//! content by at most an eighth once a leaf holds 32 keys.
+//! An 8-byte key with one record takes 36 bytes. The capacity of columns exceeds the content by at most
+//! an eighth once a leaf holds 32 keys.
 //!
-//! A leaf splits in the middle, or at its end when keys arrive in ascending order. Those keys fill their
-//! leaves.
+//! A leaf splits in the middle, or at its end when keys arrive in ascending order, so that these fill
+//! their leaves.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -51,10 +47,9 @@ pub(crate) struct Index {
 
 type Leaves = BTreeMap<Box<[u8]>, Leaf>;
 
-/// Leaves that an insert has created, with their fence keys. Most inserts create none.
+/// Leaves created by an insert, with their fence keys. Most inserts create none.
 type NewLeaves = [Option<(Box<[u8]>, Leaf)>; 2];
 
-/// Where a bounded pass over the leaves continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NextLeaf {
     From(Box<[u8]>),
@@ -62,18 +57,17 @@ pub(crate) enum NextLeaf {
 }
 
 impl Index {
-    /// An index without keys. The leaf with the empty fence key always exists.
+    /// Creates an empty index. The leaf with the empty fence key always exists.
     pub fn new() -> Self {
         let leaves = BTreeMap::from([(Box::from(&b""[..]), Leaf::default())]);
         Index { leaves, stats: IndexStats::default() }
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> u64 {
         self.stats.memory_bytes()
     }
 
-    /// Flips the version of a key with one record, or whether it has a lease, for `recount/damage`. False if
+    /// Flips the version or the lease flag of a key with one record, for `recount/damage`. Returns false if
     /// there is no such key.
     pub fn flip(&mut self, key: &[u8], is_lease: bool) -> bool {
         let (fence, leaf) = leaf_mut(&mut self.leaves, key);
@@ -81,14 +75,14 @@ impl Index {
         leaf.update(position, |history| history.flip(is_lease))
     }
 
-    /// The history of one key, also if the key is deleted.
+    /// Returns the history of a key, even if the key is deleted.
     pub fn get(&self, key: &[u8]) -> Option<&KeyHistory> {
         let (fence, leaf) = self.leaves.range::<[u8], _>(up_to(key)).next_back()?;
         leaf.search(fence, key).ok().map(|position| leaf.history(position))
     }
 
-    /// Records a put, and returns the version that it creates. `is_leased`: it attaches a lease. The second
-    /// result is whether the put before it did.
+    /// Records a put, with a lease if `is_leased`. Returns the created version, and whether the previous
+    /// put had a lease.
     pub fn put(&mut self, key: &[u8], revision: Revision, is_leased: bool) -> (Visible, bool) {
         let first = Visible { revision, create: revision.main, version: 1 };
         self.change(
@@ -107,8 +101,8 @@ impl Index {
         )
     }
 
-    /// Adds changes that were read from blocks. They are sorted by key, and by revision for each key. `begin`
-    /// makes the history of a new key, and `follow` appends to that of a known one.
+    /// Adds changes read from blocks, sorted by key and then by revision. `begin` creates the history of a
+    /// new key, and `follow` appends to that of a known one.
     pub fn restore<'k, C, E>(
         &mut self,
         changes: impl Iterator<Item = (&'k [u8], C)>,
@@ -143,8 +137,9 @@ impl Index {
         Ok(())
     }
 
-    /// Prunes whole leaves, from the one with fence key `from` on, until `keys_max` keys were visited. Adds
-    /// what it removes to `superseded`. A leaf without superseded records counts as one key.
+    /// Prunes whole leaves, starting with the one with fence key `from`, until `keys_max` keys were
+    /// visited. Adds the removed records to `superseded`. A leaf without superseded records counts as one
+    /// key.
     pub fn prune(
         &mut self,
         from: &[u8],
@@ -155,7 +150,7 @@ impl Index {
         assert!(keys_max > 0, "a step that visits nothing never ends");
         let mut visited = 0;
         let (mut merge, mut next) = (Vec::new(), NextLeaf::End);
-        // How full the leaf to the left will be after the merges of this pass.
+        // Fill of the leaf to the left after the merges of this pass.
         let mut left: Option<LeafFill> = None;
         let stats = &mut self.stats;
         for (fence, leaf) in self.leaves.range_mut::<[u8], _>((Bound::Included(from), Bound::Unbounded)) {
@@ -163,7 +158,7 @@ impl Index {
                 next = NextLeaf::From(fence.clone());
                 break;
             }
-            // An empty leaf counts too, or a pass over many of them would have no bound.
+            // An empty leaf counts too, to limit a pass over many of them.
             visited += 1;
             if leaf.has_history() {
                 visited += leaf.len();
@@ -171,7 +166,7 @@ impl Index {
                     prune_counted(stats, key_bytes, history, at, superseded)
                 });
             }
-            // A leaf that fits easily into its left neighbour is merged with it; an empty one always fits.
+            // Merge a leaf with its left neighbor if it fits easily; an empty one always fits.
             let merged = left.and_then(|left| left.merged_with(leaf.fill()));
             if merged.is_some() || (leaf.is_empty() && !fence.is_empty()) {
                 merge.push(fence.clone());
@@ -180,20 +175,21 @@ impl Index {
                 left = Some(leaf.fill());
             }
         }
-        // After the pass, which borrows the leaves. Each leaf is merged once, into one that has room for it.
+        // Merge after the pass, which borrows the leaves. Each leaf is merged once, and fits into its
+        // neighbor.
         for fence in merge {
             self.merge_left(&fence);
         }
         next
     }
 
-    /// Moves the keys of a leaf into its left neighbour.
     fn merge_left(&mut self, fence: &[u8]) {
         let leaf = self.leaves.remove(fence).expect("leaves to merge were just visited");
         leaf_mut(&mut self.leaves, fence).1.append(leaf);
     }
 
-    /// Leaves that may hold keys of `range`, each with its fence key and the first position to read.
+    /// Returns the leaves that may hold keys of `range`, each with its fence key and the first position to
+    /// read.
     pub(super) fn leaves_of<'a>(
         &'a self,
         range: &'a KeyRange,
@@ -211,7 +207,7 @@ impl Index {
         })
     }
 
-    /// Mutable leaves from fence key `fence` to `end`, and the counts to update.
+    /// Returns mutable leaves from fence key `fence` to `end`, and the counts to update.
     pub(super) fn leaves_between<'a>(
         &'a mut self,
         fence: &'a [u8],
@@ -221,14 +217,12 @@ impl Index {
         (leaves.map(|(fence, leaf)| (fence.as_ref(), leaf)), &mut self.stats)
     }
 
-    /// The fence key of the leaf of `key`.
     pub(super) fn fence_of(&self, key: &[u8]) -> &[u8] {
         let (fence, _) =
             self.leaves.range::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
         fence
     }
 
-    /// Changes the history of `key`, or inserts the one from `create`. Either adds one record.
     fn change<T>(
         &mut self,
         key: &[u8],
@@ -249,7 +243,6 @@ impl Index {
         }
     }
 
-    /// Adds leaves that an insert has created.
     fn insert_leaves(&mut self, new_leaves: NewLeaves) {
         for (fence, leaf) in new_leaves.into_iter().flatten() {
             let replaced = self.leaves.insert(fence, leaf);
@@ -275,7 +268,7 @@ fn insert(fence: &[u8], leaf: &mut Leaf, position: usize, key: &[u8], history: K
         leaf.insert(position, key, history);
         return NewLeaves::default();
     }
-    // Keys in ascending order fill their leaves; others leave room in both halves.
+    // Keys in ascending order fill their leaves; otherwise both halves keep spare capacity.
     let upper = if position == leaf.len() {
         leaf.shrink();
         let mut upper = Leaf::default();
@@ -294,7 +287,7 @@ fn insert(fence: &[u8], leaf: &mut Leaf, position: usize, key: &[u8], history: K
     [Some((fence, upper)), None]
 }
 
-/// The shortest string `s` with `lower` < `s` ≤ `upper`.
+/// Returns the shortest string `s` with `lower` < `s` ≤ `upper`.
 fn separator(lower: &[u8], upper: &[u8]) -> Box<[u8]> {
     let shared = lower.iter().zip(upper).take_while(|(lower, upper)| lower == upper).count();
     upper[..=shared].into()
@@ -312,7 +305,6 @@ pub(super) fn counted<T>(
     result
 }
 
-/// `KeyHistory::prune` with counting.
 fn prune_counted(
     stats: &mut IndexStats,
     key_bytes: usize,
@@ -327,45 +319,44 @@ fn prune_counted(
     is_left
 }
 
-/// The leaf of `key`, and its fence key.
 fn leaf_mut<'a>(leaves: &'a mut Leaves, key: &[u8]) -> (&'a [u8], &'a mut Leaf) {
     let (fence, leaf) =
         leaves.range_mut::<[u8], _>(up_to(key)).next_back().expect("the first leaf holds every key");
     (fence, leaf)
 }
 
-/// All fence keys up to `key`; the last one is that of the leaf of `key`.
+/// Returns the range of fence keys up to `key`; the last one belongs to the leaf of `key`.
 fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (Bound::Unbounded, Bound::Included(key))
 }
 
-/// Keys per leaf at most. 256: a split every 128 inserts, a search of eight steps, an insert that moves 6 KiB
-/// at worst.
+/// Maximum number of keys per leaf. 256: a split every 128 inserts, a search of eight steps, an insert
+/// that moves at most 6 KiB.
 const KEYS_MAX: usize = 256;
-/// Key bytes per leaf at most, so that long keys do not make inserts slow.
+/// Maximum key bytes per leaf, so that long keys do not make inserts slow.
 const KEY_BYTES_MAX: usize = 32 << 10;
-/// A longer key has a separate leaf. The leaf, its fence key's allocation and its node in the tree take some
-/// 250 bytes, an eighth of such a key. Fence keys of other leaves are at most this long.
+/// Maximum length of keys that share a leaf, and of their fence keys. A lone leaf takes some 250 bytes
+/// in addition, an eighth of a longer key.
 const LONE_KEY_BYTES: usize = 2 << 10;
-/// Entries by which a column grows, at least and at most: small leaves stay small, large ones grow every 32
+/// Minimum and maximum growth of a column in entries: small leaves stay small, large ones grow every 32
 /// inserts.
 const GROWTH: (usize, usize) = (2, 32);
 
-/// Columns instead of a vector of pairs: a search reads only keys and ends, and keys need no allocation of
-/// their own.
+/// Columns instead of a vector of pairs: a search reads only keys and end offsets, and keys need no
+/// separate allocations.
 #[derive(Default, Debug)]
 pub(super) struct Leaf {
     bytes: Vec<u8>,
-    /// Empty in a lone leaf.
+    /// End offsets; empty in a lone leaf.
     ends: Vec<u32>,
     histories: Vec<KeyHistory>,
     live: u32,
-    /// Histories with more than one record. If there are none, there is nothing to prune.
+    /// Number of histories with more than one record; without any, the leaf needs no pruning.
     many: u32,
     newest: i64,
 }
 
-/// How full a leaf is, or several that are to be merged. A lone leaf counts as full.
+/// Fill of a leaf, or of several that are to be merged. A lone leaf counts as full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeafFill {
     keys: usize,
@@ -373,7 +364,7 @@ pub(super) struct LeafFill {
 }
 
 impl LeafFill {
-    /// The sum, if it is at most half of what a leaf may hold.
+    /// Returns the sum, if it is at most half of the capacity of a leaf.
     pub fn merged_with(self, upper: LeafFill) -> Option<LeafFill> {
         let sum = LeafFill { keys: self.keys + upper.keys, key_bytes: self.key_bytes + upper.key_bytes };
         (sum.keys <= KEYS_MAX / 2 && sum.key_bytes <= KEY_BYTES_MAX / 2).then_some(sum)
@@ -381,7 +372,6 @@ impl LeafFill {
 }
 
 impl Leaf {
-    /// A leaf for one long key, which is its fence key.
     pub fn lone(history: KeyHistory) -> Self {
         let (live, many) = (u32::from(history.is_live()), u32::from(history.is_many()));
         let newest = history.last_revision().main;
@@ -396,28 +386,26 @@ impl Leaf {
         self.histories.is_empty()
     }
 
-    /// Whether its only key is its fence key.
+    /// Reports whether its only key is its fence key.
     pub fn is_lone(&self) -> bool {
         self.ends.len() < self.histories.len()
     }
 
-    /// Keys whose newest record is a put.
+    /// Returns the number of keys with a put as latest record.
     pub fn live(&self) -> usize {
         self.live as usize
     }
 
-    /// An upper bound for the main revision of its newest record. At that revision and later ones the leaf
-    /// has not changed.
+    /// Returns an upper bound of the main revision of its latest record. The leaf has not changed since
+    /// that revision.
     pub fn newest(&self) -> i64 {
         self.newest
     }
 
-    /// The key at a position below `len`.
     pub fn key<'a>(&'a self, fence: &'a [u8], position: usize) -> &'a [u8] {
         if self.is_lone() { fence } else { self.own_key(position) }
     }
 
-    /// As `key`, for a leaf that is not lone.
     fn own_key(&self, position: usize) -> &[u8] {
         &self.bytes[self.start(position)..self.ends[position] as usize]
     }
@@ -426,10 +414,10 @@ impl Leaf {
         &self.histories[position]
     }
 
-    /// Position of `key`, or the position to insert it at.
+    /// Returns the position of `key`, or the position to insert it at.
     pub fn search(&self, fence: &[u8], key: &[u8]) -> Result<usize, usize> {
         if self.is_lone() {
-            // No key of this leaf is less than its fence key.
+            // Keys of this leaf are at least its fence key.
             return if fence == key { Ok(0) } else { Err(usize::from(fence < key)) };
         }
         let (mut low, mut high) = (0, self.len());
@@ -444,7 +432,7 @@ impl Leaf {
         Err(low)
     }
 
-    /// As `search`, for keys in ascending order: most of them belong at the end.
+    /// Implements `search` for keys in ascending order: most of them belong at the end.
     pub fn search_from_last(&self, fence: &[u8], key: &[u8]) -> Result<usize, usize> {
         match self.len().checked_sub(1).map(|last| self.key(fence, last).cmp(key)) {
             None | Some(Ordering::Less) => Err(self.len()),
@@ -453,7 +441,6 @@ impl Leaf {
         }
     }
 
-    /// Changes one history and updates the counts.
     pub fn update<T>(&mut self, position: usize, change: impl FnOnce(&mut KeyHistory) -> T) -> T {
         debug_assert!(self.live() <= self.len(), "more live keys than keys");
         let history = &mut self.histories[position];
@@ -465,8 +452,8 @@ impl Leaf {
         result
     }
 
-    /// Inserts a key at the position that `search` returned. The leaf must have room. All later keys move: at
-    /// most 256 keys of 24 bytes of history, eight of key and four of end, 9 KiB, in less than a microsecond.
+    /// Inserts a key at the position that `search` returned. The leaf must have capacity. Moves at most 9
+    /// KiB, in less than a microsecond.
     pub fn insert(&mut self, position: usize, key: &[u8], history: KeyHistory) {
         debug_assert!(!self.is_lone() && key.len() <= LONE_KEY_BYTES, "a long key has a leaf to itself");
         debug_assert!(position == 0 || self.own_key(position - 1) < key, "keys of a leaf ascend");
@@ -475,7 +462,6 @@ impl Leaf {
         let (start, old_bytes) = (self.start(position), self.bytes.len());
         grow(&mut self.bytes, key.len(), key.len());
         self.bytes.resize(old_bytes + key.len(), 0);
-        // All later key bytes move up.
         self.bytes.copy_within(start..old_bytes, start + key.len());
         self.bytes[start..start + key.len()].copy_from_slice(key);
         for end in &mut self.ends[position..] {
@@ -490,19 +476,16 @@ impl Leaf {
         self.histories.insert(position, history);
     }
 
-    /// Whether another key of `key_bytes` would make it too large.
     pub fn must_split(&self, key_bytes: usize) -> bool {
         self.len() == KEYS_MAX || (self.bytes.len() + key_bytes > KEY_BYTES_MAX && self.len() > 1)
     }
 
-    /// Releases the unused capacity of the columns.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.ends.shrink_to_fit();
         self.histories.shrink_to_fit();
     }
 
-    /// Splits the leaf before `position` and returns the upper part.
     pub fn split_off(&mut self, position: usize) -> Leaf {
         assert!(position < self.len() && !self.is_lone(), "a split leaves an upper leaf that holds keys");
         let cut = self.start(position);
@@ -517,7 +500,7 @@ impl Leaf {
         for end in &mut upper.ends {
             *end -= cut as u32;
         }
-        // Only one half is counted; the other is the difference.
+        // Count one half; the other one is the difference.
         upper.count();
         self.live -= upper.live;
         self.many -= upper.many;
@@ -525,7 +508,6 @@ impl Leaf {
         upper
     }
 
-    /// How full it is.
     pub fn fill(&self) -> LeafFill {
         if self.is_lone() {
             return LeafFill { keys: KEYS_MAX, key_bytes: KEY_BYTES_MAX };
@@ -533,7 +515,6 @@ impl Leaf {
         LeafFill { keys: self.len(), key_bytes: self.bytes.len() }
     }
 
-    /// Appends a leaf whose keys all come after this one's.
     pub fn append(&mut self, mut upper: Leaf) {
         if upper.is_empty() {
             return;
@@ -552,13 +533,12 @@ impl Leaf {
         self.newest = self.newest.max(upper.newest);
     }
 
-    /// Whether any of its histories has more than one record.
     pub fn has_history(&self) -> bool {
         self.many > 0
     }
 
-    /// Keeps the histories for which `keep` returns true. `keep` may change them, and also gets the key's
-    /// length.
+    /// Keeps the histories for which `keep` returns true. `keep` may change them, and also receives the
+    /// key's length.
     pub fn retain(&mut self, fence: &[u8], mut keep: impl FnMut(usize, &mut KeyHistory) -> bool) {
         if self.is_lone() {
             self.histories.retain_mut(|history| keep(fence.len(), history));
@@ -568,7 +548,7 @@ impl Leaf {
         for position in 0..self.len() {
             let end = self.ends[position] as usize;
             if keep(end - start, &mut self.histories[position]) {
-                // Kept keys only move left, so unread bytes are not overwritten.
+                // Keys only move left, so unread bytes are not overwritten.
                 self.bytes.copy_within(start..end, kept_bytes);
                 kept_bytes += end - start;
                 self.ends[kept] = kept_bytes as u32;
@@ -588,14 +568,12 @@ impl Leaf {
         assert!(self.ends.len() == self.histories.len(), "columns of a leaf differ");
     }
 
-    /// Bytes that the columns reserve.
     #[cfg(test)]
     pub fn reserved_bytes(&self) -> usize {
         let histories = self.histories.capacity() * size_of::<KeyHistory>();
         self.bytes.capacity() + self.ends.capacity() * size_of::<u32>() + histories
     }
 
-    /// Recounts live histories and those with more than one record.
     fn count(&mut self) {
         self.live = self.histories.iter().filter(|history| history.is_live()).count() as u32;
         self.many = self.histories.iter().filter(|history| history.is_many()).count() as u32;
@@ -606,8 +584,8 @@ impl Leaf {
     }
 }
 
-/// Reserves room in a column for `extra` items, `unit` of them per key: an eighth of its length, within
-/// bounds.
+/// Reserves capacity in a column for `extra` items, `unit` of them per key: an eighth of its length,
+/// within limits.
 fn grow<T>(column: &mut Vec<T>, extra: usize, unit: usize) {
     if column.capacity() - column.len() < extra {
         let (least, most) = (GROWTH.0 * unit, GROWTH.1 * unit);

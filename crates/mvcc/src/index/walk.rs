@@ -1,10 +1,11 @@
-//! Bounded walks over the keys of the index at one revision.
+//! Bounded walks over the keys of the index at a revision.
 //!
-//! A walk takes one step for each key that it reads, and one for each leaf that it passes as a whole. The
-//! caller bounds the steps, so that it can release the lock and continue from the key that the walk returned.
+//! A walk takes one step for each key that it reads, and one for each leaf that it passes as a whole.
+//! The caller limits the steps, so that it can release the lock and continue from the key that the walk
+//! returned.
 //!
-//! Invariant: a leaf without a record newer than a revision has not changed since that revision. Then its
-//! number of live keys holds there, also while a request is in progress.
+//! Invariant: a leaf without a record later than a revision has not changed since that revision. Its
+//! number of live keys is then valid there, even while a request is in progress.
 
 use std::ops::ControlFlow;
 
@@ -15,19 +16,17 @@ use super::tree::{Index, Leaf, counted};
 use crate::range::KeyRange;
 use crate::types::Revision;
 
-/// How a bounded walk ended.
+/// Result of a bounded walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum IndexWalk<B = ()> {
-    /// It reached the end of the range.
     Done,
-    /// It ran out of steps before this key.
+    /// Ran out of steps before this key.
     Paused(Bytes),
-    /// The visitor stopped it.
     Stopped(B),
 }
 
 impl Leaf {
-    /// Live keys at `at`, if the leaf has not changed since.
+    /// Returns the number of live keys at `at`, if the leaf has not changed since.
     fn live_at(&self, at: i64) -> Option<usize> {
         (self.newest() <= at).then_some(self.live())
     }
@@ -119,7 +118,6 @@ impl Index {
         IndexWalk::Done
     }
 
-    /// Live keys of `range` in the newest state.
     #[cfg(test)]
     pub fn count_live(&self, range: &KeyRange) -> usize {
         let (mut count, mut steps) = (0, usize::MAX);
@@ -127,7 +125,6 @@ impl Index {
         count
     }
 
-    /// Deletes one key.
     #[cfg(test)]
     pub fn delete(&mut self, key: &[u8], revision: Revision) {
         let (range, mut count) = (KeyRange::one(Bytes::copy_from_slice(key)), 0);
@@ -139,8 +136,8 @@ impl Index {
         assert_eq!(count, 1, "only a key that is there is deleted");
     }
 
-    /// Deletes live keys of `range` in key order, as the changes from `first` on. `deleted` gets each key and
-    /// whether it has a lease, and returns whether to continue.
+    /// Deletes live keys of `range` in key order, as the changes from `first` on. `deleted` receives each
+    /// key and whether it has a lease, and returns whether to continue.
     pub fn delete_live(
         &mut self,
         range: &KeyRange,
@@ -189,7 +186,8 @@ impl Index {
     }
 }
 
-/// Where a walk continues that paused before a leaf. The first leaf may begin before the range.
+/// Returns the key at which a walk that paused before a leaf continues. The first leaf may start before
+/// the range.
 fn paused_before(range: &KeyRange, number: usize, fence: &[u8]) -> Bytes {
     if number == 0 { range.start().clone() } else { Bytes::copy_from_slice(fence) }
 }

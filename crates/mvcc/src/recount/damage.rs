@@ -1,4 +1,4 @@
-//! A bit of the state flipped on purpose: what a recount must find. For tests and simulations only.
+//! Bit flips that a recount must detect. For tests and simulations only.
 
 use std::sync::Arc;
 
@@ -8,25 +8,24 @@ use crate::block::{Block, BlockSource, DecodedBlock, Record, RecordBody};
 use crate::store::{LockPurpose, Store};
 use crate::types::Revision;
 
-/// What is flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flip {
-    /// A bit of the last byte of the newest put's record: of its value, unless that is empty.
+    /// A bit of the last byte of the latest put's record: of its value, unless that is empty.
     Value,
-    /// A bit of the version that the record has.
+    /// A bit of the version in the record.
     RecordVersion,
-    /// A bit of the record's first byte: it is no record any more.
+    /// A bit of the record's first byte, which makes the record invalid.
     Kind,
-    /// A bit of the version that the index has.
+    /// A bit of the version in the index.
     Version,
-    /// The index forgets that the key has a lease, or thinks that it has one.
+    /// The lease flag in the index.
     Lease,
 }
 
 impl Store {
-    /// Flips a bit of what this member has in memory of `key`: the index, the open block, a sealed block, or
-    /// the cached copy of a stored one. False if there is no such key, or the key has more than one record
-    /// and the flip is one of the index.
+    /// Flips a bit of this member's memory of `key`: the index, the open block, a sealed block, or the
+    /// cached copy of a stored one. Returns false if there is no such key, or if the key has more than one
+    /// record and the flip is one of the index.
     #[doc(hidden)]
     pub fn flip(&self, key: &[u8], flip: Flip) -> bool {
         let mut state = self.shared.state.write(LockPurpose::Change);
@@ -59,7 +58,6 @@ impl Store {
     }
 }
 
-/// A copy of a block with a bit flipped in the record at `at`.
 fn damaged(block: &DecodedBlock, at: Revision, flip: Flip) -> DecodedBlock {
     let copy = block.damaged(at, |record, base| damage(record, base, flip));
     copy.expect("the index refers to a record of the block")

@@ -1,29 +1,28 @@
-//! The digest of the state as it is now, recomputed from the index, memory and the disk, part by part.
+//! Digest of the current state, recomputed in parts from the index, memory and the disk.
 //!
 //! ```text
 //!   one member:   next_span(pass) ─▶ span: revisions from ..= to, and a compact revision
 //!   all members:  recount(span) ─▶ digest ─▶ equal on members whose state is right
 //! ```
 //!
-//! The digest of changes (`digest`) is made when an entry is applied. This one finds what changed later: a
-//! bit in memory or in a decoded block, or a damaged file.
+//! The digest of changes (`digest`) is computed when an entry is applied. This one detects later
+//! corruption: a bit in memory or in a decoded block, or a corrupt file.
 //!
-//! * A span names its own compact revision: it has each record above it, and below it the puts that are
-//!   visible at it. So it has the same records on a member that is ahead, that lags, or that has not
-//!   reclaimed space yet. A member that has compacted further, or has not reached both the last revision and
-//!   the compact revision yet, gives no digest.
-//! * Each record is looked up in the index. Its digest covers key, value, lease and revisions of the record,
-//!   and what the index says of it. A record that the index lacks counts as another one, and so does one that
-//!   disagrees with the index.
-//! * A block that is no sequence of records any more is damaged: no read of it can succeed either.
-//! * A block that is in the cache is taken from there, because readers get it from there. Others are read
-//!   from the disk, where each has a checksum.
+//! * A span includes each record above its compact revision, and below it the puts that are visible at
+//!   it. It therefore has the same records on a member that is ahead, that lags, or that has not
+//!   reclaimed space yet. A member that has compacted further, or has not reached the span's revisions
+//!   yet, does not compute a digest.
+//! * The digest of a record covers key, value, lease, revisions, and the corresponding values in the
+//!   index.
+//! * A block that is no longer a sequence of records is damaged: reads of it fail as well.
+//! * Cached blocks are taken from the cache, which readers use too. Uncached ones are read from the
+//!   disk and verified.
 //!
-//! Not covered: items, records that only the index has, and tombstones up to the compact revision.
+//! Not covered: items, records that are only in the index, and tombstones up to the compact revision.
 //!
-//! One record: two checksums by hardware, one lookup, eleven multiplications.
+//! A record costs two hardware checksums, one lookup, and eleven multiplications.
 
-mod damage; // a bit flipped on purpose, for tests
+mod damage; // bit flips for tests
 
 pub use damage::Flip;
 
@@ -37,23 +36,23 @@ use crate::meter::Meter;
 use crate::store::{LockPurpose, Store, StoreData};
 use crate::types::{LogIndex, Revision};
 
-/// Records looked up under one hold of the lock: some microseconds.
+/// Number of records looked up per lock acquisition: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;
 
-/// A part of the history that members recount.
+/// Part of the history that members recount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecountSpan {
-    /// The first revision and the last one.
+    /// First and last revision.
     pub from: Revision,
     pub to: Revision,
-    /// Up to here only puts count that are visible at this revision.
+    /// Compact revision: up to here, only puts visible at this revision are included.
     pub compacted: i64,
-    /// A store that has not applied this entry may be another one, which is replaced soon, though it has the
-    /// revisions.
+    /// Required applied entry. A store that has the revisions but has not applied this entry may be an
+    /// obsolete one that is replaced soon.
     pub applied: LogIndex,
 }
 
-/// What a member says to a span.
+/// Result of a member for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecountAnswer {
     Digest(u64),
@@ -61,24 +60,23 @@ pub enum RecountAnswer {
     NotYet,
     /// The compact revision has moved past that of the span, or another store was installed.
     Compacted,
-    /// A block cannot be read back as it was written, from the disk or from memory.
+    /// A block, on disk or in memory, differs from its written form.
     Damaged,
 }
 
-/// How much one span has at most. It has at least one block.
+/// Maximum size of a span. It has at least one block.
 #[derive(Clone, Copy, Debug)]
 pub struct RecountBounds {
     pub records: u64,
     pub raw_bytes: u64,
 }
 
-/// A walk over the whole state, span by span. It ends at the revision that was the newest one when it began,
-/// however fast records come: those are of the next pass.
+/// A walk over the whole state, span by span. It stops at the latest revision at its start, however
+/// fast records are added; these belong to the next pass.
 #[derive(Clone, Copy, Debug)]
 pub struct RecountPass {
     next: Revision,
     last: Revision,
-    /// When it began.
     applied: LogIndex,
 }
 
@@ -89,7 +87,7 @@ impl Store {
         RecountPass { next, last, applied: self.applied().index }
     }
 
-    /// The next span of a pass; `None` after the last one.
+    /// Returns the next span of a pass; `None` after the last one.
     pub fn next_span(&self, pass: &mut RecountPass, bounds: RecountBounds) -> Option<RecountSpan> {
         let state = self.shared.state.read(LockPurpose::Hash);
         let (from, newest) = (pass.next, pass.last.min(Revision { main: state.revision, sub: i64::MAX }));
@@ -107,14 +105,14 @@ impl Store {
         Some(RecountSpan { from, to, compacted: state.compact_revision, applied: pass.applied })
     }
 
-    /// The digest of a span. Reads its blocks, in bounded holds of the lock. The meter is called for each of
-    /// them: a span of another member may have any number of blocks here.
+    /// Computes the digest of a span. Reads its blocks with bounded lock holds. Calls the meter for each
+    /// block, since a span of another member may have any number of blocks here.
     ///
-    /// Errors: a block cannot be read, but is not known to be damaged. `Interrupted` from the meter.
+    /// Errors: a block cannot be read, but is not known to be corrupt. `Interrupted` from the meter.
     pub fn recount(&self, span: &RecountSpan, meter: &dyn Meter) -> Result<RecountAnswer> {
         let generation = {
             let state = self.shared.state.read(LockPurpose::Hash);
-            // What is visible at a compact revision is known once that revision is reached.
+            // The visible puts at a compact revision are known once that revision is reached.
             if state.revision < span.to.main.max(span.compacted) || state.applied.index < span.applied {
                 return Ok(RecountAnswer::NotYet);
             }
@@ -140,7 +138,7 @@ impl Store {
         })
     }
 
-    /// The first block with a record from `next` on that belongs to the span.
+    /// Returns the first block with a record of the span at or after `next`.
     fn block_of(&self, next: Revision, span: &RecountSpan) -> Option<Arc<Block>> {
         if next > span.to {
             return None;
@@ -149,7 +147,7 @@ impl Store {
         let block = match state.block_table.get(state.block_table.position_from(next)) {
             Some(block) => block.clone(),
             None if state.open.is_empty() => return None,
-            // The open block is the last. A small copy, so that the writer can continue.
+            // The open block is the last. Make a small copy, so that the writer can continue.
             None => Block::in_memory(state.open.sealed()).into(),
         };
         (block.identity.first <= span.to && block.identity.last >= next).then_some(block)
@@ -172,27 +170,27 @@ impl Store {
     }
 }
 
-/// A block that passed its checksum, or was made here, holds something else now.
+/// Returns the error for a block that has changed after it passed its checksum, or was built here.
 fn no_record() -> Error {
     Error::Corrupt { file: "memory".into(), offset: 0, what: "a record cannot be decoded" }
 }
 
-/// What the index says of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IndexedAs {
-    /// It refers to it.
+    /// The index refers to the put.
     Put {
         create: i64,
         version: i64,
     },
     Tombstone,
-    /// It refers to it, and the request that made the put deleted the key again.
+    /// The index refers to the put, and the same request deleted the key again.
     Covered,
-    /// It does not refer to it, or has another create revision, version or lease for the key.
+    /// The index does not refer to the record, or has another create revision, version or lease for the
+    /// key.
     Wrong,
 }
 
-/// What the index says of a record; `None` if the record does not belong to the span.
+/// Looks up a record in the index; `None` if the record does not belong to the span.
 fn look_up(state: &StoreData, record: &Record<'_>, compacted: i64) -> Option<IndexedAs> {
     let is_old = record.revision.main <= compacted;
     let history = state.index.get(record.key);
@@ -222,13 +220,14 @@ fn look_up(state: &StoreData, record: &Record<'_>, compacted: i64) -> Option<Ind
     }
 }
 
-/// Whether a key whose newest record is this put has the lease of the put in the index.
+/// Reports whether the index has the lease of a put that is the latest record of its key.
 fn has_lease(state: &StoreData, record: &Record<'_>, history: &KeyHistory, lease: i64) -> bool {
     let is_newest = history.last_revision() == record.revision;
     !is_newest || (history.is_leased() == (lease != 0) && (lease == 0 || state.leased.has(record.key, lease)))
 }
 
-/// Fixed for ever, as [`mix`]: members of different versions compare their digests.
+/// Adds a record to the digest. Must never change, like [`mix`]: members of different versions compare
+/// their digests.
 fn add(digest: u64, record: &Record<'_>, found: IndexedAs) -> u64 {
     let (kind, value, lease) = match record.body {
         RecordBody::Tombstone => (1, &b""[..], 0),

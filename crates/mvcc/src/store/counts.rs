@@ -1,11 +1,11 @@
 //! Counts of ranges at fixed revisions, for clients that read a range page by page.
 //!
-//! The response to a page contains the number of keys from its first key to the end of the range. Counting
-//! them for each page takes a step per leaf of the index, which is quadratic for all pages. Instead, the
-//! count of a page is the count of the page before, minus the keys between their starts.
+//! The response to a page includes the number of keys from its first key to the end of the range.
+//! Counting them for each page takes a step per leaf of the index, which is quadratic over all pages.
+//! Instead, the count of a page is the count of the previous page minus the keys between their starts.
 //!
-//! Invariant: the count at a published revision never changes, unless a wrong state is replaced. So entries
-//! stay valid, and are removed only for space.
+//! Invariant: the count at a published revision never changes, unless a wrong state is replaced.
+//! Entries therefore stay valid, and are removed only for space.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,14 @@ use parking_lot::Mutex;
 
 use crate::range::KeyRange;
 
-/// Number of entries: clients that read page by page at the same time. Beyond that the oldest entry is
-/// dropped, and its client's next page is counted in full.
+/// Maximum number of entries, and thus of clients that read page by page concurrently. Beyond it the
+/// oldest entry is dropped, and its client's next page is counted in full.
 const RECENT: usize = 64;
-/// Ranges with longer keys are not stored. So 64 entries take at most 256 KiB.
+/// Maximum key size of stored ranges, so that 64 entries take at most 256 KiB.
 const KEY_BYTES_MAX: usize = 2 << 10;
 
 #[derive(Default)]
 pub(crate) struct CountCache {
-    /// Newest last.
     recent: Mutex<VecDeque<RecentCount>>,
 }
 
@@ -32,8 +31,8 @@ struct RecentCount {
 }
 
 impl CountCache {
-    /// The count at `at` of a range that ends with `range` and begins no later, and the part of it before
-    /// `range`.
+    /// Returns the count at `at` of a range with the same end as `range` and the same or an earlier start,
+    /// and the part of it before `range`.
     pub fn find(&self, range: &KeyRange, at: i64) -> Option<(i64, KeyRange)> {
         let recent = self.recent.lock();
         let same = recent.iter().rev().filter(|counted| counted.at == at);
@@ -41,7 +40,6 @@ impl CountCache {
             .max_by(|left, right| left.1.start().cmp(right.1.start()))
     }
 
-    /// Forgets all counts: revisions get other contents.
     pub fn clear(&self) {
         self.recent.lock().clear();
     }

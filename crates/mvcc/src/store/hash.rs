@@ -1,17 +1,19 @@
-//! The hash of history that members compare, equal to etcd's HashKV.
+//! Hash of the history that members compare, equal to etcd's HashKV.
 //!
 //! CRC-32C over `key`, then over every record with main revision ≤ `at`, in revision order: the 17-byte
-//! storage key (main big endian, `_`, sub big endian; a tombstone adds `t`), then the pair as a protobuf
-//! message (a tombstone: only its key).
+//! storage key (main big endian, `_`, sub big endian; a tombstone adds `t`), then the pair as a
+//! protobuf message (a tombstone: only its key).
 //!
-//! Up to the compact revision only records that are visible at `at` are hashed. So the hash does not depend
-//! on the progress of compaction. If etcd's set of records to keep is empty, records that are visible at the
-//! compact revision are hashed instead, because etcd then omits none of them. The set contains what is
-//! visible at `at`, and while a compaction to `at` runs also tombstones of exactly that revision.
+//! Up to the compact revision only records that are visible at `at` are hashed, so the hash does not
+//! depend on the progress of compaction. If etcd's set of records to keep is empty, records that are
+//! visible at the compact revision are hashed instead, because etcd then omits none of them. The set
+//! contains the records visible at `at` and, while a compaction to `at` runs, also tombstones of
+//! exactly that revision.
 //!
-//! * A hash is of one state. If a compaction or an installed store comes in between, it is computed again.
-//! * etcd also hashes when a compaction finishes, against the compact revision before it, and returns that
-//!   hash for requests at the same revision. So does this store.
+//! * A hash covers a single state. If a compaction or an install happens during the pass, it is
+//!   computed again.
+//! * etcd also hashes when a compaction finishes, against the previous compact revision, and returns
+//!   that hash for requests at the same revision. So does this store.
 
 use std::ops::ControlFlow;
 
@@ -28,19 +30,19 @@ use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::types::{KvHash, Revision};
 
-/// Hashes of compactions that are kept, as many as in etcd.
+/// Number of stored compaction hashes, the same as in etcd.
 pub(crate) const REMEMBERED: usize = 10;
-/// Records looked up under one hold of the lock: two searches each, some microseconds in a large index.
+/// Number of records looked up per lock acquisition: two searches each, some microseconds in a large
+/// index.
 const RECORDS_PER_HOLD: usize = 250;
 
-/// `Store::hash_kv`.
 pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Result<KvHash> {
     loop {
         let (revision, compact, generation) = {
             let state = shared.state.read(LockPurpose::Hash);
             (state.revision, state.compact_revision, state.generation)
         };
-        // A request at the revision of a finished compaction gets the hash of that moment, as in etcd.
+        // Requests at the revision of a finished compaction receive its hash, like in etcd.
         if let Some(known) = shared.hashes.lock().iter().find(|known| known.hash_revision == at) {
             return Ok(KvHash { revision, ..*known });
         }
@@ -54,8 +56,8 @@ pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Resul
         while !pass.step(shared, 1, u64::MAX)? {
             meter.check()?;
         }
-        // Records between two compactions may be gone, or another store was installed: then the hash is of no
-        // one state.
+        // If records between two compactions were removed, or another store was installed, the hash does not
+        // correspond to a single state.
         let state = shared.state.read(LockPurpose::Hash);
         if (state.compact_revision, state.generation) == (compact, generation) {
             return Ok(pass.finish(revision));
@@ -63,24 +65,21 @@ pub(super) fn hash_kv(shared: &StoreShared, at: i64, meter: &dyn Meter) -> Resul
     }
 }
 
-/// A hash in progress, in bounded steps.
+/// A hash in progress, computed in bounded steps.
 pub(crate) struct HashPass {
     at: i64,
     compact: i64,
-    /// Whether a compaction to `at` is running.
     of_compaction: bool,
     /// Records up to the compact revision are hashed if they are visible at this revision. Determined with
     /// the first record.
     visible_at: Option<i64>,
-    /// The next revision to hash.
     next: Revision,
     crc: u32,
-    /// The bytes of one record. Reused to save allocations.
     scratch: Vec<u8>,
 }
 
 impl HashPass {
-    /// Hashes up to `at`. Records up to `compact` count as compacted.
+    /// Creates a pass up to `at`, with records up to `compact` compacted.
     pub fn new(at: i64, compact: i64) -> Self {
         HashPass {
             at,
@@ -93,12 +92,12 @@ impl HashPass {
         }
     }
 
-    /// The hash that etcd computes while it compacts to `at`, against the compact revision before.
+    /// Creates the pass that etcd runs while it compacts to `at`, against the previous compact revision.
     pub fn of_compaction(at: i64, before: i64) -> Self {
         HashPass { of_compaction: true, ..HashPass::new(at, before) }
     }
 
-    /// Hashes at most `blocks_max` blocks, and no further one after `bytes_max` bytes; true when done.
+    /// Hashes at most `blocks_max` blocks, and stops after `bytes_max` bytes. Returns true when done.
     pub fn step(&mut self, shared: &StoreShared, blocks_max: usize, bytes_max: u64) -> Result<bool> {
         let mut bytes = 0;
         for _ in 0..blocks_max {
@@ -110,19 +109,19 @@ impl HashPass {
                 match state.block_table.get(state.block_table.position_from(self.next)) {
                     Some(block) => Some(block.clone()),
                     None if state.open.is_empty() => None,
-                    // The open block is the last. A small copy, so that the writer can continue.
+                    // The open block is the last. Make a small copy, so that the writer can continue.
                     None => Some(crate::block::Block::in_memory(state.open.sealed()).into()),
                 }
             };
-            // Blocks ascend: the first one beyond the revision ends the pass.
+            // Blocks ascend: stop at the first one beyond the revision.
             let Some(block) = block.filter(|block| block.identity.first.main <= self.at) else {
                 return Ok(true);
             };
             if block.identity.last < self.next {
                 return Ok(true);
             }
-            // Without the cache, which a hash would fill with old blocks. The block may be replaced
-            // meanwhile; its records still belong to the hashed revision.
+            // Bypass the cache, which a hash would fill with old blocks. The block may be replaced in the
+            // meantime; its records still belong to the hashed revision.
             let decoded = block.load()?;
             bytes += decoded.raw().len() as u64;
             let from_next = decoded.records().filter(|record| record.revision >= self.next);
@@ -136,13 +135,12 @@ impl HashPass {
         Ok(false)
     }
 
-    /// The hash of the records so far. `revision` is the store's newest, for the result.
+    /// Returns the hash of the records so far. `revision` is the store's current revision, for the result.
     pub fn finish(self, revision: i64) -> KvHash {
         KvHash { hash: self.crc, compact_revision: self.compact, hash_revision: self.at, revision }
     }
 
-    /// Hashes records. Which of them count is determined under one hold of the lock; they are encoded without
-    /// it.
+    /// Hashes records. Selects them during a single lock hold, and encodes them without the lock.
     fn add(&mut self, shared: &StoreShared, records: &[Record<'_>]) {
         let visible_at = match self.visible_at {
             Some(known) => known,
@@ -164,8 +162,8 @@ impl HashPass {
         }
     }
 
-    /// Whether a record is hashed: always above the compact revision, and up to it if it is visible at
-    /// `visible_at`.
+    /// Reports whether a record is hashed: always above the compact revision, and up to it if it is visible
+    /// at `visible_at`.
     fn counts(&self, state: &StoreData, record: &Record<'_>, visible_at: i64) -> bool {
         if record.revision.main > self.compact {
             return true;
@@ -182,7 +180,7 @@ impl HashPass {
     }
 }
 
-/// Whether etcd's set of records to keep at `at` is not empty.
+/// Reports whether etcd's set of records to keep at `at` is not empty.
 fn keeps_any(shared: &StoreShared, at: i64, of_compaction: bool) -> bool {
     let is_any = |rest: &KeyRange, steps: &mut usize| {
         let state = shared.state.read(LockPurpose::Hash);
@@ -198,7 +196,7 @@ fn keeps_any(shared: &StoreShared, at: i64, of_compaction: bool) -> bool {
     search(is_any) || (of_compaction && search(is_deleted))
 }
 
-/// Walks over all keys in bounded holds of the lock, until the visitor stops it.
+/// Walks over all keys in bounded lock holds, until the visitor stops it.
 fn search(walk: impl Fn(&KeyRange, &mut usize) -> IndexWalk) -> bool {
     let mut rest = KeyRange::all();
     loop {
@@ -210,7 +208,6 @@ fn search(walk: impl Fn(&KeyRange, &mut usize) -> IndexWalk) -> bool {
     }
 }
 
-/// Appends a record in etcd's storage format.
 fn write_stored(record: &Record<'_>, out: &mut Vec<u8>) {
     out.put_i64(record.revision.main);
     out.put_u8(b'_');
@@ -228,7 +225,6 @@ fn write_stored(record: &Record<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a protobuf integer field. Zero is omitted.
 fn put_int_field(out: &mut Vec<u8>, number: u8, value: i64) {
     if value != 0 {
         out.put_u8(number << 3);
@@ -236,7 +232,6 @@ fn put_int_field(out: &mut Vec<u8>, number: u8, value: i64) {
     }
 }
 
-/// Appends a protobuf bytes field. Empty is omitted.
 fn put_bytes_field(out: &mut Vec<u8>, number: u8, value: &[u8]) {
     if !value.is_empty() {
         out.put_u8(number << 3 | 2);

@@ -1,26 +1,23 @@
-//! Values without versions, by key: members, alarms and the like.
+//! Unversioned values by key: members, alarms and the like.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use bytes::Bytes;
 
-/// Bytes of memory of an item without its key and value: in the newest state, in the durable one and as a
+/// Memory of an item without its key and value: in the current state, in the durable one and as a
 /// pending change, each in a tree, and two allocations.
 const MEMORY_BYTES: u64 = 384;
-/// Bytes of an entry in the catalogue without key and value: a prefix and a checksum.
+/// Size of a catalogue entry without key and value: a prefix and a checksum.
 const ENTRY_BYTES: u64 = 5;
 
-/// The items of a store. Reads go to the map.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     map: BTreeMap<Bytes, Bytes>,
-    /// Bytes of all keys and values.
     bytes: u64,
 }
 
 impl Items {
-    /// Sets or removes one item.
     pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
         let key_bytes = key.len();
         let old = match value {
@@ -33,12 +30,10 @@ impl Items {
         self.bytes -= old.map_or(0, |old| (key_bytes + old.len()) as u64);
     }
 
-    /// Bytes of memory.
     pub fn memory_bytes(&self) -> u64 {
         self.bytes + MEMORY_BYTES * self.map.len() as u64
     }
 
-    /// Bytes of their entries in the catalogue.
     pub fn stored_bytes(&self) -> u64 {
         self.bytes + ENTRY_BYTES * self.map.len() as u64
     }

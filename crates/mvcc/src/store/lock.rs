@@ -1,13 +1,14 @@
-//! The lock of the state, statistics that are read without it, and a measurement of how long it is held.
+//! The lock of the state, statistics that are read without it, and measurements of the time it is held.
 //!
 //!   write ─▶ WriteGuard ─drop─▶ publish statistics ─▶ unlock ─▶ measure
 //!   statistics: revision, compact revision, sizes         atomics, read without the lock
 //!
 //! Invariants:
-//! - Every exclusive hold publishes the statistics before it ends. A thread that reads a published revision
-//!   and then takes the lock finds the state at that revision or a later one.
-//! - `revision` and `compact_revision` never decrease. Sizes are approximate: each is correct by itself.
-//! - The measurement affects no result. Without a clock in the options no time is read.
+//! - Every exclusive hold publishes the statistics before it unlocks. A thread that reads a published
+//!   revision and then takes the lock finds the state at that revision or a later one.
+//! - `revision` and `compact_revision` never decrease. Sizes are approximate: each is correct by
+//!   itself.
+//! - Measurements do not affect results. Without a clock in the options no time is read.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -18,26 +19,26 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::state::StoreData;
 use crate::types::Size;
 
-/// What the lock is held for.
+/// Purpose of a lock hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockPurpose {
-    /// A key, an item or a few numbers are read.
+    /// Reads a key, an item or a few numbers.
     Lookup,
-    /// Keys of a range are found or counted.
+    /// Finds or counts keys of a range.
     Walk,
-    /// A request changes keys.
+    /// Changes keys for a request.
     Change,
-    /// An entry ends, and a checkpoint may become pending.
+    /// Completes an entry, and may make a checkpoint pending.
     EndEntry,
-    /// A checkpoint is taken, or its blocks are swapped.
+    /// Takes a checkpoint, or swaps its blocks.
     Checkpoint,
-    /// History is removed from the index.
+    /// Removes history from the index.
     Prune,
-    /// Rewritten blocks replace old ones, or blocks are chosen for that.
+    /// Replaces old blocks with rewritten ones, or selects blocks to rewrite.
     Rewrite,
-    /// Records are looked up for a hash.
+    /// Looks up records for a hash.
     Hash,
-    /// The blocks of a checkpoint are pinned, or a received store is installed.
+    /// Pins the blocks of a checkpoint, or installs a received store.
     Transfer,
 }
 
@@ -55,14 +56,13 @@ impl LockPurpose {
     ];
 }
 
-/// The state and its lock.
 pub(crate) struct StateLock {
     state: RwLock<StoreData>,
     published: PublishedStats,
     trace: LockTrace,
 }
 
-/// Statistics that every request needs and that must not wait for the writer.
+/// Statistics that every request needs without waiting for the writer.
 #[derive(Default)]
 pub(crate) struct PublishedStats {
     revision: AtomicI64,
@@ -76,7 +76,7 @@ pub(crate) struct PublishedStats {
 }
 
 impl PublishedStats {
-    /// The newest published main revision.
+    /// Returns the latest published main revision.
     pub fn revision(&self) -> i64 {
         self.revision.load(Ordering::Acquire)
     }
@@ -91,17 +91,15 @@ impl PublishedStats {
         Size { allocated, in_use, memory: self.memory_bytes.load(Ordering::Relaxed).min(allocated) }
     }
 
-    /// Raw bytes of all sealed blocks.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes.load(Ordering::Relaxed)
     }
 
-    /// Raw bytes of a record on average.
     pub fn record_bytes(&self) -> u64 {
         self.record_bytes.load(Ordering::Relaxed)
     }
 
-    /// Raw bytes that no checkpoint holds.
+    /// Returns the raw bytes that are not in a checkpoint.
     pub fn bytes_at_risk(&self) -> usize {
         self.bytes_at_risk.load(Ordering::Relaxed)
     }
@@ -111,7 +109,7 @@ impl PublishedStats {
         self.allocated_bytes.store(allocated, Ordering::Relaxed);
         self.in_use_bytes.store(in_use, Ordering::Relaxed);
         self.memory_bytes.store(memory, Ordering::Relaxed);
-        // The mean takes a division, so it is not computed for every put.
+        // The mean takes a division, so avoid computing it for every put.
         if self.raw_bytes.load(Ordering::Relaxed) != state.block_table.raw_bytes() {
             self.raw_bytes.store(state.block_table.raw_bytes(), Ordering::Relaxed);
             self.record_bytes.store(state.block_table.record_bytes(), Ordering::Relaxed);
@@ -133,24 +131,21 @@ impl StateLock {
         }
     }
 
-    /// The statistics, without the lock.
     pub fn published(&self) -> &PublishedStats {
         &self.published
     }
 
-    /// Shared access, for a bounded step.
     pub fn read(&self, purpose: LockPurpose) -> ReadGuard<'_> {
         let guard = self.state.read();
         ReadGuard { timer: self.trace.begin(purpose), guard: Some(guard) }
     }
 
-    /// Exclusive access, for a bounded step.
     pub fn write(&self, purpose: LockPurpose) -> WriteGuard<'_> {
         let guard = self.state.write();
         WriteGuard { timer: self.trace.begin(purpose), published: &self.published, guard: Some(guard) }
     }
 
-    /// Statistics of this purpose since the store was opened; empty without a clock.
+    /// Returns the statistics of this purpose since the store was opened; empty without a clock.
     pub fn lock_stats(&self, purpose: LockPurpose) -> LockStats {
         let PurposeTrace { count, longest } = &self.trace.purposes[purpose as usize];
         let longest = Duration::from_nanos(longest.load(Ordering::Relaxed));
@@ -158,7 +153,6 @@ impl StateLock {
     }
 }
 
-/// Shared access to the state.
 pub(crate) struct ReadGuard<'l> {
     timer: Timer<'l>,
     guard: Option<RwLockReadGuard<'l, StoreData>>,
@@ -179,7 +173,6 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// Exclusive access to the state.
 pub(crate) struct WriteGuard<'l> {
     timer: Timer<'l>,
     published: &'l PublishedStats,
@@ -187,8 +180,8 @@ pub(crate) struct WriteGuard<'l> {
 }
 
 impl WriteGuard<'_> {
-    /// Unlocks, and hands the lock to a waiting thread. Otherwise a writer that continues would take the lock
-    /// again before a reader has woken up.
+    /// Unlocks, and passes the lock to a waiting thread. Otherwise a writer that continues would take the
+    /// lock again before a reader has woken up.
     pub fn unlock_fairly(mut self) {
         self.published.publish(&self);
         if let Some(guard) = self.guard.take() {
@@ -221,14 +214,13 @@ impl Drop for WriteGuard<'_> {
     }
 }
 
-/// How often the lock was held for one purpose, and the longest hold.
+/// Number of lock holds for a purpose, and the longest one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
     pub count: u64,
     pub longest: Duration,
 }
 
-/// Measurements by purpose.
 struct LockTrace {
     clock: Option<fn() -> Duration>,
     purposes: [PurposeTrace; LockPurpose::ALL.len()],
@@ -237,7 +229,7 @@ struct LockTrace {
 #[derive(Default)]
 struct PurposeTrace {
     count: AtomicU64,
-    /// In nanoseconds.
+    /// Longest hold in nanoseconds.
     longest: AtomicU64,
 }
 
@@ -248,7 +240,6 @@ impl LockTrace {
     }
 }
 
-/// Measures one hold.
 struct Timer<'l> {
     began: Option<(fn() -> Duration, Duration)>,
     purposes: &'l PurposeTrace,

@@ -1,19 +1,19 @@
 //! The state of the store, guarded by a lock, and the handles that read and write it.
 
-mod items; // values without versions
-mod state; // everything that the lock guards
+mod items; // unversioned values
+mod state; // the state guarded by the lock
 
 mod counts; // counts of ranges that are read page by page
-mod lock; // the lock, and figures that are read without it
-mod pinned_blocks; // blocks that long reads hold
+mod lock; // the lock, and statistics that are read without it
+mod pinned_blocks; // blocks held by long reads
 mod pins; // revisions that reads in progress still need
-mod shared; // what all handles share
+mod shared; // state shared by all handles
 
-mod range_read; // how a range is read
+mod range_read; // range reads
 mod reader; // the reader's handle
 
 mod hash; // the hash that members compare
-mod pinned_range; // a range found once and read in parts
+mod pinned_range; // a range resolved once and read in parts
 mod writer; // the writer's handle
 
 pub use lock::{LockPurpose, LockStats};

@@ -1,18 +1,19 @@
-//! Blocks that long reads hold: pinned ranges, and exports to other members.
+//! Blocks held by long reads: pinned ranges, and exports to other members.
 //!
 //!   range, export ─add─▶ PinRegistry ◀─refresh─ checkpoint
 //!                              ▲──keep_within─ maintainer, which knows the removed files that are still open
 //!
-//! * What is held is on disk: once a checkpoint has stored a block, the stored form replaces the one in
+//! * Held blocks are on disk: once a checkpoint has stored a block, the stored form replaces the one in
 //!   memory. Records of the open block are copies, so that they do not keep the whole block in memory.
 //! * A removed file keeps its space until the last holder of one of its blocks has released it and the
-//!   maintainer has closed it. When the space of such files exceeds a bound, blocks of ranges that were only
-//!   moved are replaced. Then holders lose their blocks: of the caller that holds most, the oldest first. An
-//!   export loses its blocks only when no range is left that holds a removed file; then the newest, so that
-//!   the oldest ends.
-//! * A read in progress of one block keeps that block to its end.
+//!   maintainer has closed it. If the space of such files exceeds a limit, moved blocks of ranges are
+//!   first replaced with their new copies. Then holders lose their blocks, starting with the oldest one
+//!   of the caller that holds most. Exports lose their blocks only when no range holds a removed file
+//!   any more; then the latest export is aborted first, so that the oldest can complete.
+//! * A read in progress keeps its current block.
 //!
-//! Lock order: a holder's lock, then that of the state. The registry's lock is not held with another one.
+//! Lock order: a holder's lock, then that of the state. The registry's lock is not held together with
+//! either.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -24,25 +25,21 @@ use super::state::RecordSource;
 use crate::block::{Block, BlockLocation, FileName, RemovedFiles};
 use crate::error::{Error, Result};
 
-/// Blocks that are looked up in one hold of the state's lock.
+/// Number of blocks looked up per acquisition of the state's lock.
 const BLOCKS_PER_HOLD: usize = 1000;
 
-/// On whose behalf blocks are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BlockOwner {
-    /// Another member.
     Peer,
     Caller(u64),
 }
 
-/// The blocks of one holder.
 pub(crate) struct PinnedBlocks {
     owner: BlockOwner,
-    /// `None`: they were taken away.
+    /// `None` after they were released.
     sources: Mutex<Option<Vec<RecordSource>>>,
 }
 
-/// All holders, the oldest first.
 #[derive(Default)]
 pub(crate) struct PinRegistry(Mutex<Vec<Weak<PinnedBlocks>>>);
 
@@ -55,22 +52,22 @@ impl PinRegistry {
         pinned
     }
 
-    /// Called after each checkpoint: replaces blocks in memory by those that it has stored.
+    /// Replaces blocks in memory with their stored form. Called after each checkpoint.
     pub fn refresh(&self, state: &StateLock) {
         for holder in self.holders() {
             holder.refresh(state);
         }
     }
 
-    /// Takes blocks away until the removed files that holders keep open have at most `bytes_max`. The time is
-    /// that of one look at all blocks of all holders.
+    /// Releases blocks until the removed files that holders keep open have at most `bytes_max`. Takes time
+    /// linear in the number of all held blocks.
     pub fn keep_within(&self, state: &StateLock, removed: &RemovedFiles, bytes_max: u64) {
         if removed.values().sum::<u64>() <= bytes_max || base::mutant("unbounded-pins") {
             return;
         }
         let mut held = HeldFiles::default();
         for holder in self.holders() {
-            // The digests of what an export sends cover the places of its blocks.
+            // The digests that an export sends cover the locations of its blocks.
             if holder.owner != BlockOwner::Peer {
                 let is_removed = |location: &BlockLocation| removed.contains_key(&location.file_name());
                 holder.replace(state, |location| location.is_some_and(is_removed));
@@ -89,15 +86,14 @@ impl PinRegistry {
     }
 }
 
-/// Who keeps which removed files open. Each step of choosing who loses them takes the time of one lookup for
-/// each file of the holder.
+/// Removed files kept open by each owner. Selecting the next holder to release takes one lookup for
+/// each of its files.
 #[derive(Default)]
 struct HeldFiles {
-    /// Bytes of all files with a holder.
     bytes: u64,
     holders_of: BTreeMap<FileName, usize>,
     owners: BTreeMap<BlockOwner, OwnedFiles>,
-    /// The owners, last the one that loses next: any caller before another member, then by bytes.
+    /// Owners ordered so that the last one is released next: callers before other members, then by bytes.
     order: BTreeSet<(bool, u64, BlockOwner)>,
 }
 
@@ -105,12 +101,11 @@ struct HeldFiles {
 struct OwnedFiles {
     bytes: u64,
     holders_of: BTreeMap<FileName, usize>,
-    /// The oldest first.
     holders: VecDeque<(Arc<PinnedBlocks>, BTreeSet<FileName>)>,
 }
 
 impl HeldFiles {
-    /// The next holder, the oldest first.
+    /// Adds a holder. Holders must be added oldest first.
     fn add(&mut self, holder: Arc<PinnedBlocks>, removed: &RemovedFiles) {
         let mut files = holder.files();
         files.retain(|name| removed.contains_key(name));
@@ -128,7 +123,6 @@ impl HeldFiles {
         self.order.insert(owned.rank(owner));
     }
 
-    /// The next holder to lose its blocks, which no longer counts.
     fn pop(&mut self, removed: &RemovedFiles) -> Option<Arc<PinnedBlocks>> {
         let (_, _, owner) = self.order.pop_last()?;
         let owned = self.owners.get_mut(&owner).expect("each owner in order has holders");
@@ -153,14 +147,14 @@ impl OwnedFiles {
     }
 }
 
-/// Counts a holder of a file. The bytes that are held by it and were not before.
+/// Counts a holder of a file. Returns the bytes that are held now and were not before.
 fn hold(holders_of: &mut BTreeMap<FileName, usize>, name: FileName, removed: &RemovedFiles) -> u64 {
     let holders = holders_of.entry(name).or_default();
     *holders += 1;
     if *holders == 1 { removed[&name] } else { 0 }
 }
 
-/// Takes a holder out. The bytes that no other holds.
+/// Removes a holder of a file. Returns the bytes that are no longer held.
 fn release(holders_of: &mut BTreeMap<FileName, usize>, name: FileName, removed: &RemovedFiles) -> u64 {
     let holders = holders_of.get_mut(&name).expect("it was counted");
     *holders -= 1;
@@ -168,18 +162,20 @@ fn release(holders_of: &mut BTreeMap<FileName, usize>, name: FileName, removed: 
 }
 
 impl PinnedBlocks {
-    /// Number of sources; 0 after they were taken away.
+    /// Returns the number of sources; 0 after they were released.
     pub fn len(&self) -> usize {
         self.sources.lock().as_ref().map_or(0, Vec::len)
     }
 
+    /// Returns a source.
+    ///
     /// Errors: `Released`.
     pub fn get(&self, number: usize) -> Result<RecordSource> {
         let sources = self.sources.lock();
         Ok(sources.as_ref().ok_or(Error::Released)?[number].clone())
     }
 
-    /// Releases the last one and returns its block.
+    /// Removes the last source and returns its block.
     ///
     /// Errors: `Released`.
     pub fn pop_block(&self) -> Result<Option<Arc<Block>>> {
@@ -187,20 +183,17 @@ impl PinnedBlocks {
         Ok(popped.and_then(|source| source.block().cloned()))
     }
 
-    /// The files of its blocks.
     pub fn files(&self) -> BTreeSet<FileName> {
         let sources = self.sources.lock();
         let blocks = sources.iter().flatten().filter_map(|source| source.block()?.location());
         blocks.map(BlockLocation::file_name).collect()
     }
 
-    /// Replaces blocks in memory by those that a checkpoint has stored.
     pub fn refresh(&self, state: &StateLock) {
         self.replace(state, |location| location.is_none());
     }
 
-    /// Replaces blocks at these locations by those that the store has in their place, if they hold the same
-    /// records.
+    /// Replaces blocks at these locations with the store's current ones, if they have the same records.
     fn replace(&self, state: &StateLock, is_left: impl Fn(Option<&BlockLocation>) -> bool) {
         // Dropped last, without a lock: a block in memory has 64 KiB.
         let mut replaced = Vec::new();

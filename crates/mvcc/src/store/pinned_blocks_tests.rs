@@ -8,7 +8,7 @@ use crate::{
 
 const KEYS: u64 = 100;
 const VALUE_BYTES: usize = 1000;
-/// Eight files: below it no holder loses anything. The store takes less.
+/// Eight files, the limit below which holders do not lose blocks. The store is smaller.
 const BYTES_MAX: u64 = 8 * (32 << 10);
 
 struct Subject {
@@ -28,7 +28,7 @@ impl Subject {
         subject
     }
 
-    /// Puts all keys, and nothing is durable yet.
+    /// Puts all keys, without a checkpoint.
     fn put_all(&mut self) {
         self.put(0..KEYS);
     }
@@ -47,7 +47,7 @@ impl Subject {
         self.writer.end_entry(LogPosition::new(self.entries, 1)).unwrap();
     }
 
-    /// Puts all keys and removes what was there before.
+    /// Puts all keys and removes the previous values.
     fn rewrite(&mut self) {
         self.rewrite_some(0..KEYS);
     }
@@ -70,7 +70,6 @@ impl Subject {
         self.store.pin_range(range, 0, 0, caller, &(), |kv| kv.value.len() as u32).unwrap()
     }
 
-    /// Bytes of removed files that are open.
     fn removed_bytes(&self) -> u64 {
         self.maintainer.checkpoints.durable.files.removed_bytes()
     }
@@ -169,7 +168,7 @@ fn choosing_among_thousands_of_holders_looks_at_each_once() {
     }
     let began = std::time::Instant::now();
     subject.rewrite();
-    // A minute, if each choice looked at all.
+    // It would take a minute if each choice examined all holders.
     assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     assert!(subject.removed_bytes() <= BYTES_MAX && held[0].get(0).is_err());
 }

@@ -5,12 +5,10 @@
 //!
 //! * The result set is fixed when the range is resolved. It references the blocks, so later writes,
 //!   compactions and installs cannot change it.
-//! * Stored blocks are not kept in memory: each is read when it is needed and dropped before the next one.
-//!   The cache is used but not filled, because a large range would evict blocks in use.
-//! * A visit reads each block once, in the order of revisions.
-//! * A block is read again with its checksum verified, so the offsets stay valid.
+//! * Stored blocks are read on demand, once per visit and in revision order. The cache is used but not
+//!   filled, because a large range would evict blocks in use.
 //!
-//! While it exists, block files that compaction has emptied keep their space, up to a bound
+//! While it exists, block files emptied by compaction keep their space, up to a limit
 //! (`pinned_blocks`). Beyond it a range loses its blocks, and visits fail.
 
 use std::collections::HashMap;
@@ -32,35 +30,34 @@ use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::types::{Fetch, KeyValueRef, RangeOptions, Revision};
 
-/// A range at one revision.
+/// A range at a revision.
 pub struct PinnedRange {
     shared: Arc<StoreShared>,
-    /// One per pair, in key order.
+    /// Locations of the pairs, in key order.
     locations: Vec<PairLocation>,
     /// Blocks in revision order, each once, then single records of the open block.
     sources: Arc<PinnedBlocks>,
     record_bytes: u64,
-    /// Keys of the range. The limit does not apply.
+    /// Number of keys of the range, ignoring the limit.
     pub count: i64,
-    /// The store's newest revision when the range was resolved.
+    /// Revision of the store when the range was resolved.
     pub revision: i64,
 }
 
-/// Where a pair is, and the size that the caller computed.
+/// Location of a pair, and the size that the caller computed.
 #[derive(Clone, Copy, Default)]
 struct PairLocation {
     source: u32,
-    /// Offset of the record in the raw bytes of its source.
     offset: u32,
     size: u32,
 }
 
 impl Store {
-    /// Resolves `range` at revision `at` (≤ 0: the newest), with at most `limit` pairs (0: all). `measure`
-    /// computes the size of each pair. `meter` is asked between steps whether to continue. `caller` is who is
-    /// counted with what it pins.
+    /// Resolves `range` at revision `at` (≤ 0: the current one), with at most `limit` pairs (0: all).
+    /// `measure` computes the size of each pair. `meter` is called between steps and may stop the call. The
+    /// pinned blocks are accounted to `caller`.
     ///
-    /// Errors: as `range_metered`, and `Released`.
+    /// Errors: see [`Store::range_metered`], and `Released`.
     pub fn pin_range(
         &self,
         range: &KeyRange,
@@ -72,7 +69,7 @@ impl Store {
     ) -> Result<PinnedRange> {
         let found = loop {
             match self.find(range, at, limit, meter) {
-                // As in `range`: a store was installed in between.
+                // A store was installed in between, see `range`.
                 Err(Error::Compacted { .. }) if at <= 0 => {}
                 other => break other?,
             }
@@ -80,7 +77,7 @@ impl Store {
         found.measured(Arc::clone(&self.shared), caller, meter, measure)
     }
 
-    /// Finds the records of a range, in bounded holds of the lock. No block is read.
+    /// Finds the records of a range in bounded lock holds, without reading blocks.
     fn find(&self, range: &KeyRange, at: i64, limit: usize, meter: &dyn Meter) -> Result<FoundRange> {
         let options = RangeOptions { limit, fetch: Fetch::Full };
         let mut state = self.shared.state.read(LockPurpose::Walk);
@@ -94,7 +91,7 @@ impl Store {
             drop(state);
             read.collect()?;
             if let Some(count) = read.counted().filter(|_| found.records.capacity() == 0) {
-                // Reserved exactly: a growing vector would take twice the memory for a moment.
+                // Reserve exactly: a growing vector would temporarily take twice the memory.
                 let keys = usize::try_from(count).expect("keys fit in memory");
                 found.records.reserve_exact(if limit > 0 { keys.min(limit) } else { keys });
             }
@@ -111,31 +108,29 @@ impl Store {
 }
 
 impl PinnedRange {
-    /// Number of pairs.
     pub fn len(&self) -> usize {
         self.locations.len()
     }
 
-    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.locations.is_empty()
     }
 
-    /// Bytes of memory that it takes while nothing of it is read: 12 for each pair, 40 for each block or
-    /// record of the open block, and those records, which are below the size of a block.
+    /// Returns the memory usage between reads: 12 bytes per pair, 40 per block or record of the open block,
+    /// and those records.
     pub fn memory_bytes(&self) -> u64 {
         let tables = size_of_val(&*self.locations) + self.sources.len() * size_of::<RecordSource>();
         self.record_bytes + tables as u64
     }
 
-    /// The sizes of these pairs. Pairs are numbered in key order from 0.
+    /// Returns the sizes of these pairs. Pairs are numbered in key order from 0.
     pub fn sizes(&self, numbers: Range<usize>) -> impl Iterator<Item = u32> {
         self.locations[numbers].iter().map(|location| location.size)
     }
 
     /// Reads these pairs and calls `visitor` with each and its number, in the order of their blocks.
     ///
-    /// Errors: `Corrupt` or `Io` if a cold block cannot be read, `Released` if its blocks were taken away.
+    /// Errors: `Corrupt` or `Io` if a cold block cannot be read, `Released` if its blocks were released.
     /// The pairs visited before are correct.
     pub fn visit(
         &self,
@@ -157,7 +152,7 @@ impl PinnedRange {
         Ok(())
     }
 
-    /// The encoded records of a source, and the main revision to decode them against.
+    /// Returns the encoded records of a source, and the base to decode them with.
     fn raw(&self, source: &RecordSource) -> Result<(i64, Bytes)> {
         match source {
             RecordSource::Sealed(block) => {
@@ -168,21 +163,20 @@ impl PinnedRange {
     }
 }
 
-/// Numbers sorted by their source.
 fn in_order(numbers: Range<usize>, source: impl Fn(&u32) -> u32) -> Vec<u32> {
     let mut order: Vec<u32> = numbers.map(|number| number as u32).collect();
     order.sort_unstable_by_key(source);
     order
 }
 
-/// A put record as a pair; `None` for a tombstone.
+/// Converts a put record to a pair; `None` for a tombstone.
 fn pair<'r>(record: &Record<'r>) -> Option<KeyValueRef<'r>> {
     let RecordBody::Put { create, version, lease, value } = record.body else { return None };
     let (key, mod_revision) = (record.key, record.revision.main);
     Some(KeyValueRef { key, value, create_revision: create, mod_revision, version, lease })
 }
 
-/// The records of a range by revision, before their blocks were read.
+/// Records of a range by revision, before their blocks are read.
 #[derive(Default)]
 struct FoundRange {
     records: Vec<RecordRef>,
@@ -190,23 +184,21 @@ struct FoundRange {
     /// Numbers of sources by address, which is unique while the block is referenced. The map's order is not
     /// used.
     numbers: HashMap<usize, u32, BuildHasherDefault<DefaultHasher>>,
-    /// Of copies of records.
     record_bytes: u64,
     count: i64,
     revision: i64,
 }
 
-/// 16 bytes. Dropped when the range is resolved.
+/// Revision and source of a record, in 16 bytes. Dropped when the range is resolved.
 #[derive(Clone, Copy)]
 struct RecordRef {
     main: i64,
-    /// 32 bits: one request changes fewer than four billion keys.
+    /// 32 bits: a request changes fewer than four billion keys.
     sub: u32,
     source: u32,
 }
 
 impl FoundRange {
-    /// Adds the next record in key order.
     fn push(&mut self, revision: Revision, source: RecordSource) {
         let next = u32::try_from(self.sources.len()).expect("fewer sources than keys, fewer than 2^32 keys");
         let (number, source) = match source {
@@ -227,7 +219,7 @@ impl FoundRange {
         self.records.push(RecordRef { main: revision.main, sub, source: number });
     }
 
-    /// Renumbers the sources, so that a visit reads files from start to end.
+    /// Renumbers the sources, so that a visit reads files sequentially.
     fn sort_sources(&mut self) {
         let mut sources: Vec<(usize, RecordSource)> = self.sources.drain(..).enumerate().collect();
         sources.sort_by_key(|(_, source)| source.block().map_or(Revision::MAX, |block| block.identity.first));
@@ -241,7 +233,6 @@ impl FoundRange {
         self.sources = sources.into_iter().map(|(_, source)| source).collect();
     }
 
-    /// Reads every record to determine its offset and size.
     fn measured(
         self,
         shared: Arc<StoreShared>,
@@ -251,7 +242,7 @@ impl FoundRange {
     ) -> Result<PinnedRange> {
         let FoundRange { records, sources, record_bytes, count, revision, .. } = self;
         let sources = shared.pinned_blocks.add(BlockOwner::Caller(caller), sources);
-        // A checkpoint may have come between the first hold of the lock and the last.
+        // A checkpoint may have completed between the first and the last lock hold.
         sources.refresh(&shared.state);
         assert!(u32::try_from(records.len()).is_ok(), "fewer than 2^32 keys");
         let mut locations = vec![PairLocation::default(); records.len()];

@@ -1,16 +1,12 @@
-//! Revisions that reads in progress still need.
+//! Revisions needed by reads in progress.
 //!
-//! A read that needs several holds of the lock pins its revision before it releases the lock for the first
-//! time. A compaction takes effect at once for later reads, and prunes the index only when no older revision
-//! is pinned. So a read in progress neither fails nor restarts because of a compaction.
+//! A read with several lock holds pins its revision before it releases the lock for the first time. A
+//! compaction takes effect immediately for later reads, but prunes the index only when no older
+//! revision is pinned, so reads in progress neither fail nor restart. Pins of later reads do not delay
+//! it, because reads cannot start below the compact revision.
 //!
-//! Invariants:
-//! - A pin is taken under the lock, at a revision that is not compacted. So every compaction above it is
-//!   applied later.
-//! - Pins of newer reads do not delay a compaction: no read begins below the compact revision.
-//!
-//! An installed store has the same history up to the pinned revision, or has compacted it. Only then a read
-//! in progress fails.
+//! A pin is taken under the lock, at a revision that is not compacted. An installed store has the same
+//! history up to that revision, or has compacted it. Only in the latter case a read in progress fails.
 
 use std::collections::BTreeMap;
 
@@ -19,35 +15,33 @@ use parking_lot::Mutex;
 use super::state::{StoreData, check_not_compacted};
 use crate::error::Result;
 
-/// Pinned revisions, each with the number of its pins. Its lock is taken after the store's lock, never before
-/// it.
+/// Pinned revisions, each with its number of pins. Its lock is taken after the store's lock, never
+/// before it.
 #[derive(Default)]
 pub(crate) struct Pins {
     counts: Mutex<BTreeMap<i64, usize>>,
 }
 
-/// Keeps the history at one revision in the index.
+/// Keeps the history at a revision in the index.
 pub(super) struct Pin<'p> {
     pins: &'p Pins,
     at: i64,
-    /// The generation of the store in which the revision was last found readable.
+    /// Generation of the store in which the revision was last found readable.
     generation: u64,
 }
 
 impl Pins {
-    /// Pins `at`, which must be readable in `state`.
     pub(super) fn pin(&self, at: i64, state: &StoreData) -> Pin<'_> {
         assert!(at >= state.compact_revision, "a compacted revision is pinned");
         self.add(at);
         Pin { pins: self, at, generation: state.generation }
     }
 
-    /// Adds a pin. It must be readable, or the caller holds an older pin.
+    /// Adds a pin at a readable revision, or with an older pin held by the caller.
     pub fn add(&self, at: i64) {
         *self.counts.lock().entry(at).or_default() += 1;
     }
 
-    /// Removes one pin of those at `at`.
     pub fn remove(&self, at: i64) {
         let mut counts = self.counts.lock();
         let count = counts.get_mut(&at).expect("a pin is removed once");
@@ -57,14 +51,14 @@ impl Pins {
         }
     }
 
-    /// Whether a read in progress needs history below `revision`.
     pub fn any_below(&self, revision: i64) -> bool {
         self.counts.lock().first_key_value().is_some_and(|(at, _)| *at < revision)
     }
 }
 
 impl Pin<'_> {
-    /// Must be called under each later hold of the lock, before the index is read.
+    /// Checks that the revision is still readable. Must be called during each later lock hold, before the
+    /// index is read.
     ///
     /// Errors: `Compacted` if an installed store has compacted the revision.
     pub fn check(&mut self, state: &StoreData) -> Result<()> {

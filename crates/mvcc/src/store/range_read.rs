@@ -1,19 +1,17 @@
-//! Reads a range: first finds the records under the lock, then loads them without it.
+//! Range reads: records are found under the lock, and loaded without it.
 //!
 //!   lock ─ up to 1000 keys: index → revision → block ─ unlock ─ lock ─ … ─ unlock ─ load 64 Ki keys ─ lock …
 //!
-//! * A range is read at one revision, fixed at the start. The writer may continue: newer records are not
-//!   visible there.
-//! * A read of more than one hold pins its revision (`pins`), and a compaction above it waits before it
-//!   prunes the index.
-//! * What one hold finds is consistent: a record in the index is in the block that the block table returns
-//!   for it. Blocks do not change, so the record can be loaded later.
-//! * Blocks are ordered by revision, not by key. The keys of one block are loaded together, so that each
+//! * A range is read at a revision that is fixed at the start, and pinned (`pins`) if the read takes
+//!   several lock holds.
+//! * Each hold sees a consistent state: a record in the index is in the block that the block table
+//!   returns for it. Blocks do not change, so the record can be loaded later.
+//! * Blocks are ordered by revision, not by key. The keys in a block are loaded together, so that each
 //!   block is decoded once.
-//! * Pairs are slices of a block if they are most of it. Otherwise they are copied: a pair that keeps 64 KiB
-//!   in memory would make a response a hundred times its size.
-//! * An installed store has the same history up to that revision, or has compacted it. The read continues in
-//!   the new index, with the blocks that it found in the old one.
+//! * Pairs are slices of a block if they make up most of it. Otherwise they are copied: a pair that
+//!   keeps 64 KiB in memory would make a response a hundred times its size.
+//! * If another store is installed, the read continues in the new index, with the blocks that it found
+//!   in the old one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,53 +27,47 @@ use crate::meter::Meter;
 use crate::range::KeyRange;
 use crate::types::{Fetch, KeyValue, RangeOptions, Revision};
 
-/// Pairs loaded together: their locations take 4 MiB, and a range over all keys decodes each block once per
-/// that many.
+/// Number of pairs loaded together: their locations take 4 MiB, and a range over all keys decodes each
+/// block once per that many pairs.
 const PAIRS_PER_LOAD: usize = 64 << 10;
 
-/// Whether a read counts all keys of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counting {
-    /// No. The count is the number of pairs.
+    /// No count of the range; the result has the number of pairs.
     Skip,
-    /// Before the walk if a limit may end the walk early. Otherwise the walk counts.
+    /// Count before the walk if a limit may stop the walk early. Otherwise the walk counts.
     Limited,
-    /// Always before the walk, for a caller that reserves memory.
+    /// Count before the walk, for a caller that reserves memory.
     First,
 }
 
-/// What a range read reads.
 #[derive(Clone, Copy)]
 pub(super) struct RangeQuery<'a> {
     pub range: &'a KeyRange,
-    /// ≤ 0: the newest revision.
+    /// Revision to read; ≤ 0: the current one.
     pub at: i64,
     pub options: &'a RangeOptions,
     pub counting: Counting,
-    /// The revision of a request in progress that reads its own changes. Other reads see the published
+    /// Revision of a request in progress that reads its own changes. Other reads see the published
     /// revision.
     pub own: Option<i64>,
-    /// May end the read between two steps.
+    /// May stop the read between two steps.
     pub meter: &'a dyn Meter,
 }
 
-/// A range read in progress.
 pub(super) struct RangeRead<'m> {
-    /// The part that is not counted yet.
     to_count: Option<KeyRange>,
-    /// A known count of a range that contains this one. Then `to_count` is the difference, and is subtracted.
+    /// Known count of a larger range. `to_count` is then the difference, and is subtracted.
     known: Option<(i64, KeyRange)>,
-    /// The part that is not walked yet; `None` at the end.
+    /// Part that is not walked yet; `None` at the end.
     rest: Option<KeyRange>,
     at: i64,
-    /// Maximum number of pairs.
     limit: usize,
-    /// Pairs found so far.
     taken: usize,
     fetch: Fetch,
-    /// Records that are found and not loaded yet, in key order; all after those in `kvs`.
+    /// Records that are found but not loaded yet, in key order, all after those in `kvs`.
     found: Vec<(Revision, RecordSource)>,
-    /// Keys without values from the last walk; all after those in `kvs`.
+    /// Keys without values from the last walk, all after those in `kvs`.
     keys: KeysOnly,
     pub kvs: Vec<KeyValue>,
     pub count: i64,
@@ -84,7 +76,7 @@ pub(super) struct RangeRead<'m> {
 }
 
 impl<'m> RangeRead<'m> {
-    /// A new read. The caller has resolved and checked `at`.
+    /// Creates a read. The caller has resolved and checked `at`.
     pub fn new(range: &KeyRange, at: i64, options: &RangeOptions, counting: Counting) -> Self {
         let limit = match (options.fetch, options.limit) {
             (Fetch::CountOnly, _) => 0,
@@ -114,13 +106,13 @@ impl<'m> RangeRead<'m> {
         }
     }
 
-    /// Calls `meter` between steps. It may end the read.
+    /// Sets the meter, which is called between steps and may stop the read.
     pub fn metered(mut self, meter: &'m dyn Meter) -> Self {
         self.meter = meter;
         self
     }
 
-    /// Uses a known count, if there is one. Not for a request that reads its own changes.
+    /// Uses a known count, if available. Not for a request that reads its own changes.
     pub fn use_known_count(&mut self, counts: &CountCache) {
         let Some(range) = &self.to_count else { return };
         if let Some((count, before)) = counts.find(range, self.at) {
@@ -129,26 +121,22 @@ impl<'m> RangeRead<'m> {
         }
     }
 
-    /// Whether the end of the range or the limit is reached.
     pub fn is_done(&self) -> bool {
         self.rest.is_none() && self.to_count.is_none()
     }
 
-    /// The number of keys in the range, once it is known before the walk.
+    /// Returns the number of keys in the range, once it is counted before the walk.
     pub fn counted(&self) -> Option<i64> {
         (self.counting == Counting::First && self.to_count.is_none()).then_some(self.count)
     }
 
-    /// Whether the found records should be loaded before the walk continues.
+    /// Reports whether the found records should be loaded before the walk continues.
     pub fn must_load(&self) -> bool {
         self.is_done() || self.found.len() >= PAIRS_PER_LOAD
     }
 
-    /// Counts, then walks, in about `steps` steps. The caller makes sure that the revision is still in the
-    /// index.
-    ///
-    /// `collect` must follow, without the lock. Then keys without values are complete, and full pairs are
-    /// still to be loaded.
+    /// Counts, then walks, in about `steps` steps. The caller ensures that the revision is still in the
+    /// index, and then calls `collect` without the lock.
     pub fn walk(&mut self, state: &StoreData, mut steps: usize) -> Result<()> {
         self.meter.check()?;
         if !self.is_counted_after(state, &mut steps) {
@@ -179,7 +167,7 @@ impl<'m> RangeRead<'m> {
         assert!(self.taken <= self.limit, "more pairs than were asked for");
         match outcome {
             IndexWalk::Paused(key) => self.rest = Some(rest.resumed_at(key)),
-            // The smallest key after the last one. The range may end before it.
+            // The smallest key after the last one. It may be beyond the range.
             IndexWalk::Stopped(WalkEnd::BytesFull(key)) => {
                 self.rest = rest.is_before_end(&key).then(|| rest.resumed_at(key))
             }
@@ -200,7 +188,6 @@ impl<'m> RangeRead<'m> {
         self.meter.hold(pairs, bytes)
     }
 
-    /// Continues the count. Returns whether it is complete.
     fn is_counted_after(&mut self, state: &StoreData, steps: &mut usize) -> bool {
         let Some(range) = self.to_count.take() else { return true };
         let mut count = 0;
@@ -211,7 +198,7 @@ impl<'m> RangeRead<'m> {
                 self.to_count = Some(range.resumed_at(key));
                 false
             }
-            // The known count is of a range that begins too far away to be useful.
+            // The start of the range with a known count is too far away to be useful.
             (IndexWalk::Paused(_), Some((_, range))) => {
                 self.to_count = Some(range);
                 false
@@ -233,7 +220,6 @@ impl<'m> RangeRead<'m> {
         self.found.drain(..)
     }
 
-    /// Loads the found records.
     pub fn load(&mut self, cache: &BlockCache) -> Result<()> {
         let found = std::mem::take(&mut self.found);
         self.kvs.extend(load_all(&found, cache, self.meter)?);
@@ -242,7 +228,7 @@ impl<'m> RangeRead<'m> {
     }
 }
 
-/// Loads records, block by block, and returns them in the order of `found`.
+/// Loads records block by block, and returns them in the order of `found`.
 pub(crate) fn load_all(
     found: &[(Revision, RecordSource)],
     cache: &BlockCache,
@@ -264,25 +250,22 @@ pub(crate) fn load_all(
     Ok(pairs.into_iter().map(|pair| pair.expect("every place belongs to one block")))
 }
 
-/// Why a walk ended before the end of its range.
+/// Reason for stopping a walk before the end of its range.
 enum WalkEnd {
-    /// The limit is reached.
     Full,
-    /// Enough bytes for one hold of the lock. Continue at this key.
     BytesFull(Bytes),
-    /// No block has a revision that is in the index.
+    /// A revision in the index is not in any block.
     MissingRecord,
 }
 
-/// Finds one key at revision `at`.
 pub(super) fn find_one(state: &StoreData, key: &[u8], at: i64) -> Result<Option<(Revision, RecordSource)>> {
     let Some(visible) = state.index.get(key).and_then(|history| history.at(at)) else { return Ok(None) };
     let source = state.locate(visible.revision).ok_or_else(missing_record)?;
     Ok(Some((visible.revision, source)))
 }
 
-/// Loads the pairs of one source: a record of the open block, or records of one sealed block. Returns the
-/// bytes that they take in memory, and once more encoded.
+/// Loads the pairs of one source: a record of the open block, or records of a sealed block. Returns
+/// their size in memory plus their encoded size.
 fn load_together(
     found: &[(Revision, RecordSource)],
     numbers: &[usize],
@@ -320,12 +303,11 @@ fn load_together(
     Ok((bytes + decoded.raw().len()) as u64) // Slices keep the whole block.
 }
 
-/// Bytes of key and value.
 pub(super) fn pair_bytes(pair: &KeyValue) -> u64 {
     (pair.key.len() + pair.value.len()) as u64
 }
 
-/// The pair at `revision`; `None` if its block does not have it.
+/// Returns the pair at `revision`; `None` if its block does not have it.
 pub(super) fn load(
     revision: Revision,
     source: &RecordSource,
@@ -343,14 +325,13 @@ pub(super) fn load(
     }
 }
 
-/// As `load`, from a loaded block.
 fn sealed_pair(revision: Revision, block: &Block, decoded: &DecodedBlock) -> Result<Option<KeyValue>> {
     let Some(record) = decoded.find(revision) else { return Ok(None) };
     assert_eq!(record.revision, revision, "a table that points at another record");
     pair(&record, decoded.raw()).map(Some).ok_or_else(|| block.lacks_record())
 }
 
-/// A put record as slices of `bytes`; `None` for a tombstone.
+/// Returns a put record as slices of `bytes`; `None` for a tombstone.
 fn pair(record: &Record<'_>, bytes: &Bytes) -> Option<KeyValue> {
     let RecordBody::Put { create, version, lease, value } = record.body else { return None };
     Some(KeyValue {
@@ -363,7 +344,6 @@ fn pair(record: &Record<'_>, bytes: &Bytes) -> Option<KeyValue> {
     })
 }
 
-/// Keys without values, in one buffer that the pairs share.
 #[derive(Default)]
 struct KeysOnly {
     bytes: Vec<u8>,
@@ -377,7 +357,7 @@ impl KeysOnly {
         self.keys.push((self.bytes.len(), visible));
     }
 
-    /// Number of keys, and the bytes that they take here and encoded.
+    /// Returns the number of keys, and their size here plus their encoded size.
     fn memory(&self) -> (u64, u64) {
         (self.keys.len() as u64, 2 * self.bytes.len() as u64)
     }
@@ -402,7 +382,8 @@ impl KeysOnly {
     }
 }
 
-/// The index and the blocks disagree: memory is damaged, or a block that passed its checksum.
+/// Returns the error for an index that differs from the blocks: memory is corrupt, or a block that
+/// passed its checksum.
 pub(crate) fn missing_record() -> Error {
     Error::Corrupt { file: "index".into(), offset: 0, what: "a revision of the index is in no block" }
 }

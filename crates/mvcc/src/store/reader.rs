@@ -1,8 +1,8 @@
 //! The reader's handle.
 //!
 //! * A read holds the lock, shared, to walk over the index, and releases it before it reads a block.
-//! * Reads never write and never wait for the maintainer's disk operations. The thread that needs a cold
-//!   block reads it.
+//! * Reads never write and never wait for the maintainer's disk operations. The thread that needs a
+//!   cold block reads it.
 //! * Revisions and sizes are read without the lock, so a writer does not delay them.
 //! * Handles stay valid when another store is installed: the next call reads the new state.
 
@@ -24,57 +24,57 @@ use crate::types::{
     Fetch, GetResult, KeyValue, KvHash, LogIndex, LogPosition, RangeOptions, RangeResult, Revision, Size,
 };
 
-/// A key in a list, besides its bytes.
+/// Memory of a key in a list, in addition to its bytes.
 const LISTED_KEY_BYTES: usize = 64;
 
-/// Clones are cheap and read the same store.
+/// Handle for reads. Clones are cheap and read the same store.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) shared: Arc<StoreShared>,
 }
 
 impl Store {
-    /// The newest main revision; 1 in an empty store.
+    /// Returns the current main revision; 1 in an empty store.
     pub fn revision(&self) -> i64 {
         self.shared.state.published().revision()
     }
 
-    /// The revision of the newest compaction; -1 if there was none.
+    /// Returns the revision of the latest compaction; -1 if there was none.
     pub fn compact_revision(&self) -> i64 {
         self.shared.state.published().compact_revision()
     }
 
-    /// Sets the function that is called after each entry that has published a revision, and after an install.
-    /// It runs on the thread that applies, without a lock, so it must not wait: it sets a flag or unparks a
-    /// thread. Returns whether it was set; it can be set once.
+    /// Sets the function that is called after each entry that published a revision, and after an install.
+    /// It runs on the applying thread, without a lock, and must not block: it should set a flag or unpark a
+    /// thread. It can be set once; returns false if it was already set.
     pub fn wake_with(&self, wake: Arc<dyn Fn() + Send + Sync>) -> bool {
         self.shared.wake.set(wake).is_ok()
     }
 
-    /// The last entry of the log whose changes are all applied.
+    /// Returns the last completely applied entry of the log.
     pub fn applied(&self) -> LogPosition {
         self.shared.state.read(LockPurpose::Lookup).applied
     }
 
-    /// Reads one key at revision `at` (≤ 0: the newest): as `range`, without a list. Allocates nothing if the
-    /// record is in memory and was read before.
+    /// Reads a key at revision `at` (≤ 0: the current one), like [`Store::range`] without a list. Does not
+    /// allocate if the record is in memory and was read before.
     ///
-    /// Errors: as `range`.
+    /// Errors: see [`Store::range`].
     pub fn get(&self, key: &[u8], at: i64) -> Result<GetResult> {
         self.shared.again_if_installed(at, || self.shared.get(key, at, None))
     }
 
-    /// Reads `range` at revision `at` (≤ 0: the newest).
+    /// Reads `range` at revision `at` (≤ 0: the current one).
     ///
-    /// Errors: `Compacted` below the compact revision, `FutureRevision` above the newest, `Corrupt` or `Io`
-    /// if a cold block cannot be read.
+    /// Errors: `Compacted` below the compact revision, `FutureRevision` above the current one, `Corrupt` or
+    /// `Io` if a cold block cannot be read.
     pub fn range(&self, range: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult> {
         self.range_metered(range, at, options, &())
     }
 
-    /// As `range`, with a meter that may end the read.
+    /// Reads like [`Store::range`], with a meter that may stop the read.
     ///
-    /// Errors: as `range`, and `Interrupted` from the meter.
+    /// Errors: see [`Store::range`], and `Interrupted` from the meter.
     pub fn range_metered(
         &self,
         range: &KeyRange,
@@ -85,7 +85,8 @@ impl Store {
         self.shared.range(RangeQuery { range, at, options, counting: Counting::Limited, own: None, meter })
     }
 
-    /// As `range_metered`, but the count is the number of returned pairs: keys after the limit are not read.
+    /// Reads like [`Store::range_metered`], but the count is the number of returned pairs: keys after the
+    /// limit are not read.
     pub fn page_metered(
         &self,
         range: &KeyRange,
@@ -96,90 +97,92 @@ impl Store {
         self.shared.range(RangeQuery { range, at, options, counting: Counting::Skip, own: None, meter })
     }
 
-    /// Hash of the history up to `at` (0: the newest), equal to etcd's HashKV.
+    /// Computes the hash of the history up to `at` (0: the current revision), equal to etcd's HashKV. Reads
+    /// every block.
     ///
-    /// Errors: as `range`. Reads every block.
+    /// Errors: see [`Store::range`].
     pub fn hash_kv(&self, at: i64) -> Result<KvHash> {
         self.hash_kv_metered(at, &())
     }
 
-    /// As `hash_kv`, with a meter that is called for each block.
+    /// Computes [`Store::hash_kv`] with a meter that is called for each block.
     ///
-    /// Errors: as `hash_kv`, and `Interrupted` from the meter.
+    /// Errors: see [`Store::hash_kv`], and `Interrupted` from the meter.
     pub fn hash_kv_metered(&self, at: i64, meter: &dyn Meter) -> Result<KvHash> {
         hash::hash_kv(&self.shared, at, meter)
     }
 
-    /// The hashes of the last compactions that this process finished, at most 10. `hash_kv` returns them for
-    /// their revisions.
+    /// Returns the hashes of the last compactions that this process finished, at most 10. `hash_kv` returns
+    /// them for their revisions.
     pub fn compaction_hashes(&self) -> Vec<KvHash> {
         self.shared.hashes.lock().iter().copied().collect()
     }
 
-    /// The digest of what the entries above `after` and up to `to` changed: equal on members that applied
-    /// them alike.
+    /// Returns the digest of the changes by the entries above `after` and up to `to`: equal on members that
+    /// applied them identically.
     pub fn span_digest(&self, after: LogIndex, to: LogIndex) -> SpanDigest {
         self.shared.state.read(LockPurpose::Lookup).digest.span(after, to)
     }
 
-    /// The first and the last log index between which digests are known; none before the first entry.
+    /// Returns the first and last log index between which digests are available; `None` before the first
+    /// entry.
     pub fn digests_kept(&self) -> Option<(LogIndex, LogIndex)> {
         self.shared.state.read(LockPurpose::Lookup).digest.kept()
     }
 
-    /// Space that the store takes on disk and in memory.
+    /// Returns the space usage on disk and in memory.
     pub fn size(&self) -> Size {
         self.shared.state.published().size()
     }
 
-    /// Bytes of removed block files that are still open.
+    /// Returns the size of removed block files that are still open.
     pub fn removed_bytes(&self) -> u64 {
         self.shared.removed_bytes.load(Ordering::Relaxed)
     }
 
-    /// An upper bound for the bytes of the newest pair of `key`, without reading a block: for a pair in a
-    /// sealed block, the block's raw bytes.
+    /// Returns an upper bound of the size of the current pair of `key`, without reading a block: for a pair
+    /// in a sealed block, the block's raw bytes.
     pub fn pair_bytes_max(&self, key: &[u8]) -> u64 {
         let state = self.shared.state.read(LockPurpose::Lookup);
         match find_one(&state, key, state.revision) {
             Ok(Some((_, RecordSource::Open { record, .. }))) => record.len() as u64,
             Ok(Some((_, RecordSource::Sealed(block)))) => u64::from(block.identity.raw_bytes),
-            Ok(None) | Err(_) => 0, // A damaged index is reported by the read itself.
+            Ok(None) | Err(_) => 0, // A corrupt index is reported by the read itself.
         }
     }
 
-    /// Records in sealed blocks, superseded ones included, and an estimate for the open block.
+    /// Estimates the number of records, including superseded ones.
     pub fn records(&self) -> u64 {
         let published = self.shared.state.published();
         let bytes = published.raw_bytes() + published.bytes_at_risk() as u64;
-        // At least four bytes per record, while the mean is not known.
+        // At least four bytes per record, while the mean is unknown.
         bytes / published.record_bytes().max(4)
     }
 
-    /// Mean raw bytes of a record, to estimate the size of a range. Read without the lock.
+    /// Returns the mean raw size of a record, to estimate the size of a range. Does not take the lock.
     pub fn record_bytes(&self) -> u64 {
         self.shared.state.published().record_bytes()
     }
 
-    /// Whether all blocks fit into the cache. Then reads usually need no disk; otherwise a record may cost
-    /// the decoding of a block.
+    /// Reports whether all blocks fit into the cache. Reads then usually need no disk access; otherwise a
+    /// record may cost the decoding of a block.
     pub fn fits_in_cache(&self) -> bool {
         self.shared.cache.fits(self.shared.state.published().raw_bytes())
     }
 
-    /// Whether an entry of `bytes` can be added without reaching [`crate::Pressure::Full`].
+    /// Reports whether an entry of `bytes` can be added without reaching [`crate::Pressure::Full`].
     pub fn has_room(&self, bytes: usize) -> bool {
         self.shared.state.published().bytes_at_risk() + bytes < self.shared.options.checkpoint_full_bytes
     }
 
-    /// How often and how long the lock was held for this purpose since the store was opened; empty without
-    /// [`crate::StoreOptions::lock_clock`].
+    /// Returns the number and maximum duration of lock holds for this purpose since the store was opened;
+    /// empty without [`crate::StoreOptions::lock_clock`].
     pub fn lock_stats(&self, hold: LockPurpose) -> LockStats {
         self.shared.state.lock_stats(hold)
     }
 
-    /// All keys of a lease, in key order. The lock is held for a thousand keys at a time, so a change that is
-    /// made meanwhile may be seen in part. `meter` accounts for the keys and their encoded form.
+    /// Returns all keys of a lease in key order. The lock is held for a thousand keys at a time, so a
+    /// concurrent change may be visible in part. `meter` accounts for the keys and their encoded form.
     ///
     /// Errors: `Interrupted`.
     pub fn keys_of_lease(&self, lease: i64, meter: &dyn Meter) -> Result<Vec<Bytes>> {
@@ -197,32 +200,32 @@ impl Store {
         }
     }
 
-    /// How many keys a lease has, counted up to `max` under one hold of the lock.
+    /// Counts the keys of a lease up to `max` during one lock hold.
     pub fn count_keys_of_lease(&self, lease: i64, max: usize) -> usize {
         self.shared.state.read(LockPurpose::Walk).leased.count_of(lease, max)
     }
 
-    /// The first key of a lease from `from` on, in key order.
+    /// Returns the first key of a lease from `from` on, in key order.
     pub fn first_key_of_lease(&self, lease: i64, from: &[u8]) -> Option<Bytes> {
         self.shared.state.read(LockPurpose::Lookup).leased.first_of(lease, from)
     }
 
-    /// The first lease from `from` on to which a live key is attached.
+    /// Returns the first lease from `from` on that has a live key.
     pub fn attached_lease_from(&self, from: i64) -> Option<i64> {
         self.shared.state.read(LockPurpose::Lookup).leased.lease_from(from)
     }
 
-    /// Live keys that have a lease.
+    /// Returns the number of live keys with a lease.
     pub fn leased_keys(&self) -> usize {
         self.shared.state.read(LockPurpose::Lookup).leased.len()
     }
 
-    /// The value of an item.
+    /// Returns the value of an item.
     pub fn item(&self, key: &[u8]) -> Option<Bytes> {
         self.shared.state.read(LockPurpose::Lookup).items.get(key).cloned()
     }
 
-    /// All items whose key begins with `prefix`, in key order.
+    /// Returns all items with the key prefix `prefix`, in key order.
     pub fn items(&self, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
         let state = self.shared.state.read(LockPurpose::Lookup);
         let from =
@@ -233,13 +236,12 @@ impl Store {
 }
 
 impl StoreShared {
-    /// Reads a range, in bounded holds of the lock.
     pub(super) fn range(&self, query: RangeQuery<'_>) -> Result<RangeResult> {
         self.again_if_installed(query.at, || self.try_range(query))
     }
 
-    /// A read that names no revision restarts, once per install, if a store was installed that begins after
-    /// the revision of this read.
+    /// Runs a read. A read of the current revision restarts, once per install, if a store was installed
+    /// that has compacted its revision.
     fn again_if_installed<T>(&self, at: i64, read: impl Fn() -> Result<T>) -> Result<T> {
         loop {
             match read() {
@@ -249,7 +251,7 @@ impl StoreShared {
         }
     }
 
-    /// The most frequent read: one lookup under the lock, one pair.
+    /// Implements the most frequent read: one lookup under the lock, one pair.
     fn get(&self, key: &[u8], at: i64, own: Option<i64>) -> Result<GetResult> {
         let state = self.state.read(LockPurpose::Walk);
         let revision = own.unwrap_or(state.revision);
@@ -295,7 +297,6 @@ impl StoreShared {
         }
     }
 
-    /// Loads what `find_one` found.
     pub(super) fn load_one(&self, found: Option<(Revision, RecordSource)>) -> Result<Option<KeyValue>> {
         let Some((revision, source)) = found else { return Ok(None) };
         load(revision, &source, &self.cache)?.map(Some).ok_or_else(missing_record)
@@ -311,8 +312,8 @@ mod tests {
     use super::*;
     use crate::{MemoryBackend, StoreOptions};
 
-    /// Runs `work` on another thread and returns its result. It must not need the lock that this thread
-    /// holds: then it times out.
+    /// Runs `work` on another thread and returns its result. Times out if it needs the lock that this
+    /// thread holds.
     fn on_other_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (answer, answers) = mpsc::channel();
         #[expect(clippy::disallowed_methods, reason = "a concurrent reader needs a thread")]
@@ -378,7 +379,6 @@ mod tests {
         assert_eq!(lock_stats(LockPurpose::Walk), before + 1, "a count is a sum over leaves");
         assert_eq!(store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap().count as u64, KEYS);
         assert!(lock_stats(LockPurpose::Walk) > before + walks);
-        // A request that reads its own changes.
         let mut request = writer.begin();
         request.put(b"a", b"value", 0);
         let before = lock_stats(LockPurpose::Walk);
@@ -424,7 +424,7 @@ mod tests {
             request.put(&key.to_be_bytes(), b"value", 0);
         }
         let at = request.finish();
-        // Every leaf has changed: its count is not that of the revision before.
+        // Every leaf has changed: its count is not that of the previous revision.
         writer.begin().delete_range(&KeyRange::all(), crate::Previous::Skip).unwrap();
         let (mut rest, mut left, mut steps) = (KeyRange::all(), KEYS, 0);
         while left > 0 {
@@ -443,7 +443,7 @@ mod tests {
             left -= found.kvs.len() as u64;
             rest = rest.resumed_at([&found.kvs.last().unwrap().key[..], &[0]].concat().into());
         }
-        // One hold per page, and those of the first full count.
+        // One hold per page, plus the first full count.
         let pages = KEYS / 50;
         assert!(steps < 2 * pages, "{steps} holds for {pages} pages");
     }

@@ -1,24 +1,26 @@
 //! The state of the store, guarded by one lock.
 //!
-//! No hold is longer than some hundred microseconds, but for the copy of a history of millions of records
-//! that a compaction shortens. No disk is read or written under it:
+//! Lock holds take at most some hundred microseconds, except for the copy of a history of millions of
+//! records that a compaction shortens. They do not include disk operations:
 //! * The writer holds it exclusively for at most `Options::changes_per_hold` changes of a request.
 //! * Readers hold it shared for at most a thousand keys or leaves of the index.
-//! * The maintainer holds it exclusively to take a checkpoint, to swap blocks that it has written, or to
-//!   prune a bounded number of keys.
+//! * The maintainer holds it exclusively to take a checkpoint, to swap blocks that it has written, or
+//!   to prune a bounded number of keys.
 //!
-//! A request that changes many keys releases the lock in between. Then its records are in the index and in
-//! the blocks, while `revision` is still the one before. Concurrent operations:
-//! * Reads use a main revision ≤ `revision`, and each history says what was visible there. A leaf's number of
-//!   live keys is used only if the leaf has no newer record (`index::walk`).
-//! * No checkpoint is taken: the first change sets `is_inside_entry`. Blocks that the request has sealed have
-//!   a newer last revision than any checkpoint.
-//! * A compaction prunes and sweeps up to a compact revision ≤ `revision`, and only blocks of a checkpoint.
-//! * A hash ends before the first record above its revision.
+//! A request that changes many keys releases the lock in between. Its records are then in the index and
+//! in the blocks, while `revision` is still the previous one. Concurrent operations handle this as
+//! follows:
+//! * Reads use a main revision ≤ `revision`, and each history returns the record visible there. A
+//!   leaf's number of live keys is used only if the leaf has no later record (`index::walk`).
+//! * No checkpoint is taken: the first change sets `is_inside_entry`. Blocks sealed by the request have
+//!   a later last revision than any checkpoint.
+//! * A compaction prunes and sweeps up to a compact revision ≤ `revision`, and only blocks of a
+//!   checkpoint.
+//! * A hash stops before the first record above its revision.
 //! * The apply thread installs a received store, so never inside a request.
 //!
-//! Sealed blocks with `last.main` ≤ the revision of the last durable checkpoint are stored. All others are in
-//! memory.
+//! Sealed blocks with `last.main` ≤ the revision of the last durable checkpoint are stored. Later ones
+//! are in memory.
 
 use std::collections::BTreeMap;
 
@@ -35,50 +37,48 @@ use crate::types::{LogPosition, Revision, Size};
 
 use crate::index::IndexWalk;
 
-/// Keys read under one hold of the lock: some 100 µs, the longest that a range delays a write.
+/// Number of keys read per lock hold: some 100 µs, the maximum delay of a write by a range.
 pub(super) const KEYS_PER_HOLD: usize = 1000;
-/// Bytes of keys and values that a request copies under one hold of the lock: some 100 µs.
+/// Key and value bytes that a request copies per lock hold: some 100 µs.
 pub(super) const BYTES_PER_HOLD: usize = 256 << 10;
 
-/// Everything that changes. `revision` and `applied` may be ahead of the durable marks.
+/// The mutable state. `revision` and `applied` may be ahead of the durable marks.
 pub(crate) struct StoreData {
     pub index: Index,
-    /// The live keys that have a lease.
     pub leased: LeasedKeys,
     pub block_table: BlockTable,
     pub open: OpenBlock,
-    /// Raw bytes after which the open block is sealed.
+    /// Raw size at which the open block is sealed.
     pub block_bytes: usize,
-    /// Newest main revision that readers see. Records of the next one belong to a request in progress.
+    /// Latest main revision visible to readers. Records of the next revision belong to a request in
+    /// progress.
     pub revision: i64,
     pub compact_revision: i64,
-    /// The compact revision before the newest compaction; unknown if that was before a restart.
+    /// Compact revision before the latest compaction; `None` if that was before a restart.
     pub compact_revision_before: Option<i64>,
     pub applied: LogPosition,
     pub items: Items,
-    /// Memory that the owner of the writer keeps for what clients store.
+    /// Memory that the owner of the writer uses for clients' data.
     pub caller_memory_bytes: u64,
-    /// Items that were set, or removed (`None`), since the last checkpoint was taken.
+    /// Items set, or removed (`None`), since the last checkpoint was taken.
     pub items_changed: BTreeMap<Bytes, Option<Bytes>>,
-    /// Whether the current entry has changed something. Then no checkpoint can be taken.
+    /// True if the current entry has changed something. No checkpoint can then be taken.
     pub is_inside_entry: bool,
-    /// `persist` was called inside an entry: the end of the entry makes a checkpoint.
+    /// True if `persist` was called inside an entry, so that the end of the entry takes a checkpoint.
     pub is_checkpoint_requested: bool,
-    /// A checkpoint that the maintainer has not taken yet.
     pub pending: Option<PendingCheckpoint>,
-    /// Raw bytes of sealed blocks that are not stored yet, and the part of them that is in no pending
+    /// Raw size of sealed blocks that are not stored yet, and the part of it that is not in a pending
     /// checkpoint.
     pub unpersisted_bytes: usize,
     pub bytes_since_checkpoint: usize,
-    /// Bytes of block files, after the maintainer's last change.
+    /// Size of block files after the maintainer's last change.
     pub stored_bytes: u64,
-    /// Of what entries changed since this state was opened or installed.
+    /// Digest of the changes by entries since this state was opened or installed.
     pub digest: ChangeDigest,
-    /// Number of stores that were installed since this one was opened.
     pub generation: u64,
 }
 
-/// What one checkpoint makes durable, in addition to the blocks up to its revision.
+/// Contents of a checkpoint, in addition to the blocks up to its revision.
 #[derive(Debug)]
 pub(crate) struct PendingCheckpoint {
     pub applied: LogPosition,
@@ -87,10 +87,10 @@ pub(crate) struct PendingCheckpoint {
     pub items: BTreeMap<Bytes, Option<Bytes>>,
 }
 
-/// Where a record is. Found under the lock, read without it.
+/// Source of a record. Found under the lock, read without it.
 #[derive(Clone)]
 pub(crate) enum RecordSource {
-    /// A record of the open block, to be decoded against the block's base.
+    /// A record of the open block, with the base to decode it with.
     Open {
         base: i64,
         record: Bytes,
@@ -99,7 +99,6 @@ pub(crate) enum RecordSource {
 }
 
 impl RecordSource {
-    /// The sealed block that holds the record.
     pub fn block(&self) -> Option<&Arc<Block>> {
         match self {
             RecordSource::Sealed(block) => Some(block),
@@ -108,7 +107,7 @@ impl RecordSource {
     }
 }
 
-/// The revision that a request asks for: ≤ 0 is `newest`.
+/// Resolves a requested revision; ≤ 0 is `newest`.
 pub(super) fn resolve_revision(at: i64, newest: i64, compacted: i64) -> Result<i64> {
     let resolved = if at <= 0 { newest } else { at };
     if resolved > newest {
@@ -118,13 +117,13 @@ pub(super) fn resolve_revision(at: i64, newest: i64, compacted: i64) -> Result<i
     Ok(resolved)
 }
 
-/// Refuses revisions below the compact revision. At that revision all keys are still readable.
+/// Rejects revisions below the compact revision. At that revision all keys are still readable.
 pub(super) fn check_not_compacted(at: i64, compacted: i64) -> Result<()> {
     if at < compacted { Err(Error::Compacted { requested: at, compacted }) } else { Ok(()) }
 }
 
 impl StoreData {
-    /// Records a put. The caller publishes `revision.main` when the request ends.
+    /// Records a put. The caller publishes `revision.main` at the end of the request.
     pub fn put(&mut self, revision: Revision, key: &[u8], value: &[u8], lease: i64) {
         // The index first, because it determines the version that the record stores.
         let (put, was_leased) = self.index.put(key, revision, lease != 0);
@@ -138,8 +137,8 @@ impl StoreData {
         self.append(&Record { revision, key, body });
     }
 
-    /// Deletes keys of `range` in key order, as the changes from `first` on, at most `keys_max`. Returns how
-    /// many were deleted, and where to continue.
+    /// Deletes at most `keys_max` keys of `range` in key order, as the changes from `first` on. Returns the
+    /// number of deleted keys, and where to continue.
     pub fn delete_some(&mut self, range: &KeyRange, first: Revision, keys_max: usize) -> (usize, IndexWalk) {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
         let walk = self.index.delete_live(range, first, &mut KEYS_PER_HOLD.clone(), |key, is_leased| {
@@ -158,7 +157,7 @@ impl StoreData {
         (ends.len(), walk)
     }
 
-    /// Where the record at `revision` is; `None` if it does not exist.
+    /// Returns the source of the record at `revision`; `None` if it does not exist.
     pub fn locate(&self, revision: Revision) -> Option<RecordSource> {
         // The open block first: recent records are read most often.
         if let Some((base, record)) = self.open.find(revision) {
@@ -167,12 +166,11 @@ impl StoreData {
         self.block_table.find(revision).map(|block| RecordSource::Sealed(block.clone()))
     }
 
-    /// Raw bytes that are only in memory and in the log.
+    /// Returns the raw size of records that are only in memory and in the log.
     pub fn bytes_at_risk(&self) -> usize {
         self.unpersisted_bytes + self.open.raw_bytes()
     }
 
-    /// Space that the store takes on disk and in memory.
     pub fn size(&self) -> Size {
         let (_, live_bytes) = self.block_table.bytes();
         let named_bytes = self.block_table.entry_bytes() + self.items.stored_bytes();
@@ -183,21 +181,21 @@ impl StoreData {
         Size { allocated, in_use: live.max(memory).min(allocated), memory }
     }
 
-    /// Bytes of memory that grow with what clients store: the index, leased keys, the block table, items, raw
-    /// records that no checkpoint has stored, and what the caller accounts for. The block cache has a bound
-    /// and is not counted.
+    /// Returns the memory that grows with clients' data: the index, leased keys, the block table, items,
+    /// raw records not stored by a checkpoint, and the caller's memory. The block cache is bounded and does
+    /// not count.
     fn memory_bytes(&self) -> u64 {
         let locations = self.block_table.memory_bytes();
         let contents = self.index.memory_bytes() + self.leased.memory_bytes() + self.items.memory_bytes();
         contents + self.caller_memory_bytes + locations + self.bytes_at_risk() as u64
     }
 
-    /// Whether a checkpoint was requested, or has `bytes` to store.
+    /// Reports whether a checkpoint was requested, or has `bytes` to store.
     pub fn is_checkpoint_due(&self, bytes: usize) -> bool {
         self.is_checkpoint_requested || self.bytes_since_checkpoint + self.open.raw_bytes() >= bytes
     }
 
-    /// Seals the open block and makes the present state the pending checkpoint. It replaces one that was not
+    /// Seals the open block and makes the current state the pending checkpoint, replacing one that was not
     /// taken yet.
     pub fn take_checkpoint(&mut self) {
         assert!(!self.is_inside_entry, "a checkpoint is a state between two entries");

@@ -1,18 +1,18 @@
-//! The writer: makes the changes of requests, and ends entries.
+//! The writer: applies the changes of requests, and completes entries.
 //!
 //!   begin ─▶ put · delete_range · range … ─▶ finish      one request, one main revision
 //!   … ─▶ end_entry                                       one entry of the log, one or more requests
 //!
-//! * A request writes at the revision after the published one, and publishes it at the end. Readers see all
-//!   of a request or nothing. So a large request can release the lock between bounded numbers of changes.
-//! * A request that reads holds the lock like a reader: in bounded steps, and not while a block is loaded.
-//! * Checkpoints are made only at the end of an entry, so that the applied index matches the data.
+//! * A request writes at the revision after the published one, and publishes it at the end. Readers see
+//!   all of a request or none of it, so a large request can release the lock between bounded numbers of
+//!   changes.
+//! * A request that reads holds the lock like a reader: in bounded steps, and not while a block is
+//!   loaded.
+//! * Checkpoints are taken only at the end of an entry, so that the applied index matches the data.
+//!   Readers may see half an entry, but a restart never does; etcd behaves the same.
 //!
-//! A put costs one copy of the value into the open block and one update of the index, and no disk operation.
-//!
-//! Each request of an entry has a separate main revision and is visible as soon as it is finished. So readers
-//! may see half an entry, but a restart never does. etcd does the same, because it applies commands one by
-//! one.
+//! A put costs one copy of the value into the open block and one update of the index, and no disk
+//! operation.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -31,15 +31,14 @@ use crate::types::{
     DeleteResult, KeyValue, LogPosition, Pressure, Previous, RangeOptions, RangeResult, Revision,
 };
 
-/// Maximum size of an item with its key: sled keeps it in its pages.
+/// Maximum size of an item with its key. sled stores it in its pages.
 pub const ITEM_BYTES_MAX: usize = 64 << 10;
-/// Maximum size of an item's key: sled keeps hundreds of keys in one page.
+/// Maximum size of an item's key. sled stores hundreds of keys in a page.
 pub const ITEM_KEY_BYTES_MAX: usize = 256;
 
-/// There is one per store, owned by the apply loop.
+/// The handle for changes. A store has one, owned by the apply loop.
 pub struct Writer {
     store: Store,
-    /// The revision at the end of the last entry.
     notified: i64,
 }
 
@@ -49,22 +48,22 @@ impl Writer {
         Writer { store, notified }
     }
 
-    /// A reader's handle of the same store.
+    /// Returns a reader's handle of the same store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Begins a request. Its changes share one main revision and become visible together.
+    /// Starts a request. Its changes share a main revision and become visible together.
     pub fn begin(&mut self) -> RevisionWriter<'_> {
         let shared = &self.store.shared;
         let base = shared.state.published().revision();
         RevisionWriter { shared, guard: RefCell::new(None), held: (0, 0), base, sub: 0 }
     }
 
-    /// Logical compaction, effective at once: reads below `revision` fail from now on.
+    /// Compacts logically, with immediate effect: reads below `revision` fail from then on.
     /// `Maintainer::compact_step` frees the space.
     ///
-    /// Errors: `Compacted` if `revision` ≤ the compact revision, `FutureRevision` above the newest.
+    /// Errors: `Compacted` if `revision` ≤ the compact revision, `FutureRevision` above the current one.
     pub fn compact(&mut self, revision: i64) -> Result<()> {
         let mut state = self.store.shared.state.write(LockPurpose::EndEntry);
         if revision <= state.compact_revision {
@@ -87,8 +86,8 @@ impl Writer {
         self.store.shared.state.write(LockPurpose::EndEntry).digest.add_item(key, value);
     }
 
-    /// As `set_item`, of an item whose bytes depend on how its owner arranges what it stores, and so on
-    /// restarts. The digest of the entry leaves it out.
+    /// Sets an item like [`Writer::set_item`], but excludes it from the digest of the entry. For items with
+    /// a layout that depends on restarts.
     pub fn set_layout_item(&mut self, key: &[u8], value: Option<&[u8]>) {
         assert!(key.len() <= ITEM_KEY_BYTES_MAX, "an item's key beyond its limit");
         assert!(key.len() + value.map_or(0, <[u8]>::len) <= ITEM_BYTES_MAX, "an item beyond its limit");
@@ -99,13 +98,13 @@ impl Writer {
         state.items_changed.insert(key, value);
     }
 
-    /// Accounts for memory that the caller keeps for what clients store: it counts in `Size::memory`.
+    /// Sets the memory that the caller uses for clients' data, which counts in `Size::memory`.
     pub fn set_caller_memory(&mut self, bytes: u64) {
         self.store.shared.state.write(LockPurpose::EndEntry).caller_memory_bytes = bytes;
     }
 
-    /// Ends one entry of the replicated log. Only here a checkpoint can become pending, and the listener of
-    /// `Store::wake_with` is called if the entry has published a revision.
+    /// Completes an entry of the replicated log. Only here a checkpoint can become pending. Calls the
+    /// listener of `Store::wake_with` if the entry has published a revision.
     pub fn end_entry(&mut self, applied: LogPosition) -> Result<Pressure> {
         let shared = &self.store.shared;
         let mut state = shared.state.write(LockPurpose::EndEntry);
@@ -134,31 +133,29 @@ impl Writer {
     }
 }
 
-/// The changes of one request. They become visible together, at `finish` or on drop. They cannot be undone.
+/// Changes of a request. They become visible together, at `finish` or on drop. They cannot be undone.
 pub struct RevisionWriter<'w> {
     shared: &'w Arc<StoreShared>,
-    /// Kept between changes, until the hold is full or the request reads.
+    /// Kept between changes, until the limits of a hold are reached or the request reads.
     guard: RefCell<Option<WriteGuard<'w>>>,
-    /// Changes under this hold, and the bytes copied for them.
+    /// Number of changes during this hold, and the bytes copied for them.
     held: (usize, usize),
-    /// The main revision before this request.
     base: i64,
-    /// Sub revision of the next change.
     sub: i64,
 }
 
 impl<'w> RevisionWriter<'w> {
-    /// The current main revision; one more after the first change.
+    /// Returns the current main revision, incremented by the first change.
     pub fn revision(&self) -> i64 {
         self.base + i64::from(self.sub > 0)
     }
 
-    /// As `Store::range`, with the changes made so far.
+    /// Reads like [`Store::range`], including the changes so far.
     pub fn range(&self, range: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult> {
         self.read(range, at, options, Counting::Limited)
     }
 
-    /// As `Store::page_metered`, with the changes made so far.
+    /// Reads like [`Store::page_metered`], including the changes so far.
     pub fn page(&self, range: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult> {
         self.read(range, at, options, Counting::Skip)
     }
@@ -174,7 +171,7 @@ impl<'w> RevisionWriter<'w> {
         self.shared.range(RangeQuery { range, at, options, counting, own: Some(self.revision()), meter: &() })
     }
 
-    /// The newest value of one key, with the changes made so far.
+    /// Returns the current value of a key, including the changes so far.
     pub fn get(&self, key: &[u8]) -> Result<Option<KeyValue>> {
         let found = match &*self.guard.borrow() {
             Some(state) => find_one(state, key, self.revision())?,
@@ -187,7 +184,7 @@ impl<'w> RevisionWriter<'w> {
         self.shared.load_one(found)
     }
 
-    /// The first keys of a lease, in key order, with the changes made so far: at most `keys_max`.
+    /// Returns the first keys of a lease in key order, at most `keys_max`, including the changes so far.
     pub fn keys_of_lease(&self, lease: i64, keys_max: usize) -> Vec<Bytes> {
         match &*self.guard.borrow() {
             Some(state) => state.leased.keys_of(lease, b"", keys_max),
@@ -204,11 +201,10 @@ impl<'w> RevisionWriter<'w> {
         revision.main
     }
 
-    /// Deletes every key of `range`, in key order. Without such a key nothing changes.
+    /// Deletes every key of `range`, in key order. Has no effect without such a key.
     pub fn delete_range(&mut self, range: &KeyRange, previous: Previous) -> Result<DeleteResult> {
         let previous = match previous {
             Previous::Return => self.range(range, 0, &RangeOptions::default())?.kvs,
-            // No block is read.
             Previous::Skip => Vec::new(),
         };
         let (mut count, mut rest) = (0, range.clone());
@@ -239,7 +235,7 @@ impl<'w> RevisionWriter<'w> {
         Revision { main: self.base + 1, sub: self.sub }
     }
 
-    /// The state, under the lock. The changes are published at the end of the request.
+    /// Returns the state under the lock. The changes are published at the end of the request.
     fn locked(&mut self) -> &mut StoreData {
         let shared = self.shared;
         let state = self.guard.get_mut().get_or_insert_with(|| shared.state.write(LockPurpose::Change));
@@ -256,7 +252,6 @@ impl<'w> RevisionWriter<'w> {
         }
     }
 
-    /// Releases the lock to waiting threads.
     fn release(&mut self) {
         self.held = (0, 0);
         if let Some(guard) = self.guard.take() {
@@ -266,8 +261,8 @@ impl<'w> RevisionWriter<'w> {
 }
 
 impl Drop for RevisionWriter<'_> {
-    /// Publishes the changes. A request that is dropped without `finish` ends with the changes so far: the
-    /// log has its command, so every member does the same.
+    /// Publishes the changes. A request dropped without `finish` keeps the changes so far: its command is
+    /// in the log, so every member does the same.
     fn drop(&mut self) {
         if self.sub > 0 {
             let revision = self.revision();

@@ -2,14 +2,12 @@
 //!
 //!   Maintainer::export ─▶ Export (marks, items, locations of blocks) ─next─▶ chunk ─next─▶ chunk … ─▶ end
 //!
-//! * An export is one checkpoint, however long sending takes. Later checkpoints and compactions do not change
-//!   it: it holds the locations of its blocks, which keep removed files readable. Their space is freed when
-//!   the export has passed them or is dropped, or when too much of it is held (`store/pinned_blocks`).
-//! * Beginning one copies no data. Sending takes the memory of a chunk and a block.
+//! * Later checkpoints and compactions do not change an export: it holds the locations of its blocks,
+//!   which keep removed files readable. Their space is freed when the export has passed them or is
+//!   dropped, or when too much of it is held (`store/pinned_blocks`).
+//! * Starting an export copies a pointer per block: some hundred microseconds for a gigabyte. Sending
+//!   takes the memory of a chunk and a block.
 //! * The checksum of every block is verified before it is sent.
-//!
-//! Beginning one copies a pointer per block, a thousand per hold of the lock: 16,000 of them for a gigabyte,
-//! in some hundred microseconds. The transport or the disk limit the speed of sending.
 //!
 //! `stream` defines the format, and `staging` is the receiver.
 
@@ -27,25 +25,25 @@ use crate::maintainer::Maintainer;
 use crate::store::{BlockOwner, LockPurpose, PinnedBlocks, RecordSource};
 use crate::types::LogPosition;
 
-/// Blocks copied under one hold of the lock: some microseconds.
+/// Number of blocks copied per lock hold: some microseconds.
 const BLOCKS_PER_HOLD: usize = 1000;
 
-/// A durable checkpoint, pinned for sending. Any thread can send it.
+/// A durable checkpoint, pinned for sending. Can be sent by any thread.
 pub struct Export {
     marks: Marks,
     items: Arc<BTreeMap<Bytes, StoredItem>>,
-    /// Those that are left, the next one last.
+    /// Blocks not sent yet, in reverse order.
     blocks: Arc<PinnedBlocks>,
-    /// Stored bytes of all blocks, sent or not.
+    /// Stored size of all blocks, sent or not.
     bytes: u64,
     progress: NextPart,
     chunks: ChunkWriter,
 }
 
-/// The next part.
+/// Next part to send.
 enum NextPart {
     Marks,
-    /// The first item after this key.
+    /// First item after this key.
     Items {
         after: Option<Bytes>,
     },
@@ -57,7 +55,7 @@ impl Maintainer {
     /// Pins the durable checkpoint for sending.
     pub fn export(&self) -> Export {
         let mut blocks: Vec<Arc<Block>> = Vec::new();
-        // Only the maintainer changes stored blocks, and it is borrowed. So the lock can be released in
+        // Only the maintainer changes stored blocks, and it is borrowed, so the lock can be released in
         // between.
         loop {
             let state = self.checkpoints.shared.state.read(LockPurpose::Transfer);
@@ -83,32 +81,33 @@ impl Maintainer {
 }
 
 impl Export {
-    /// The position of the checkpoint in the log.
+    /// Returns the position of the checkpoint in the log.
     pub fn applied(&self) -> LogPosition {
         self.marks.applied
     }
 
-    /// The main revision of the checkpoint.
+    /// Returns the main revision of the checkpoint.
     pub fn revision(&self) -> i64 {
         self.marks.revision
     }
 
-    /// Stored bytes of all its blocks. The stream has a few percent more.
+    /// Returns the stored size of all its blocks. The stream is a few percent larger.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next chunk, of at most `bytes_max` bytes (at least a header and one byte); `None` after the last.
+    /// Returns the next chunk of at most `bytes_max` bytes (but at least a header and one byte); `None`
+    /// after the last.
     ///
-    /// Errors: `Corrupt` or `Io` if a block cannot be read as it was written, `Released` if the space of its
-    /// removed files was needed. Then the receiver gets no end and installs nothing.
+    /// Errors: `Corrupt` or `Io` if a block cannot be read as it was written, `Released` if the space of
+    /// its removed files was needed. The stream is then incomplete, and the receiver does not install it.
     pub fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>> {
         let body_bytes_max = bytes_max.saturating_sub(CHUNK_HEADER_BYTES).max(1);
         while self.chunks.pending_bytes() < body_bytes_max && self.push_part()? {}
         Ok(self.chunks.cut(body_bytes_max))
     }
 
-    /// Queues the next part; false when there is none.
+    /// Queues the next part. Returns false if there is none.
     fn push_part(&mut self) -> Result<bool> {
         match &self.progress {
             NextPart::Marks => {

@@ -1,16 +1,15 @@
-//! The history of the store at one moment, pinned and read in order, as often as wanted.
+//! A pinned history of the store, which can be read in order any number of times.
 //!
 //!   pin_history ─▶ History (revision, items) ─▶ HistoryPart ─▶ HistoryPart … ─▶ end
 //!
-//! * It has every change above the compact revision, and below it what is visible at the compact revision. A
-//!   delete at exactly the compact revision is included, since a watch from there reports it. etcd keeps the
-//!   same records after a compaction.
-//! * Two passes see the same changes: the compact revision is pinned, so no later compaction removes a record
-//!   while the history exists. Records below it are looked up in the index at the pinned revision.
-//! * Writes go on: the lock is held to find a block, and for a bounded number of lookups.
+//! * It has the same records as etcd after a compaction: every change above the compact revision, and
+//!   the puts visible at it. A delete at exactly the compact revision is included, since a watch from
+//!   there reports it.
+//! * The compact revision is pinned, so all passes see the same changes.
+//! * Writes continue: the lock is held to find a block, and for a bounded number of lookups.
 //! * Memory: one block, and references to the items.
 //!
-//! A history must be read on, or be dropped: until then no compaction frees space.
+//! A history must be read to its end or dropped: until then compactions do not free space.
 
 use std::sync::Arc;
 
@@ -22,10 +21,10 @@ use crate::error::{Error, Result};
 use crate::store::{LockPurpose, Store, StoreData, StoreShared};
 use crate::types::{LogPosition, Revision};
 
-/// Records looked up under one hold of the lock: some microseconds.
+/// Number of records looked up per lock hold: some microseconds.
 const RECORDS_PER_HOLD: usize = 250;
 
-/// The history at one revision. Any thread can read it.
+/// History at a revision. Can be read by any thread.
 pub struct History {
     shared: Arc<StoreShared>,
     revision: i64,
@@ -38,13 +37,12 @@ pub struct History {
 /// Some changes of a history, in revision order.
 pub struct HistoryPart {
     block: Arc<DecodedBlock>,
-    /// Numbers of records in the block.
     records: Vec<u32>,
     next: Revision,
 }
 
 impl Store {
-    /// Pins the history up to the newest revision.
+    /// Pins the history up to the current revision.
     pub fn pin_history(&self) -> History {
         let state = self.shared.state.read(LockPurpose::Transfer);
         self.shared.pins.add(state.compact_revision);
@@ -61,35 +59,36 @@ impl Store {
 }
 
 impl History {
-    /// Where a reader begins.
+    /// Start position for a reader.
     pub const START: Revision = Revision::first_of(0);
 
-    /// The main revision of its newest change, or of the store if that is newer.
+    /// Returns the main revision of its last change, or of the store if that is later.
     pub fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// The compact revision; -1: nothing is compacted.
+    /// Returns the compact revision; -1 if there is none.
     pub fn compact_revision(&self) -> i64 {
         self.compact_revision
     }
 
-    /// The last entry of the log that is included completely. Changes of the entry after it may be included.
+    /// Returns the last entry of the log that is included completely. Changes of the following entry may be
+    /// included.
     pub fn applied(&self) -> LogPosition {
         self.applied
     }
 
-    /// All items, by key.
+    /// Returns all items by key.
     pub fn items(&self) -> &[(Bytes, Bytes)] {
         &self.items
     }
 
-    /// The changes of one block, from `next` on; `None` after the last one.
+    /// Returns the changes of a block, from `next` on; `None` after the last one.
     ///
     /// Errors: `Refused` if another store was installed. `Corrupt` or `Io` if a block cannot be read.
     pub fn part_from(&self, next: Revision) -> Result<Option<HistoryPart>> {
         let Some(block) = self.block_from(next)? else { return Ok(None) };
-        // Without the cache, which would keep only the newest blocks.
+        // Bypass the cache, which would retain only the latest blocks.
         let decoded = block.load()?;
         let (mut records, mut numbers) = (Vec::new(), 0..decoded.len());
         while !numbers.is_empty() {
@@ -105,14 +104,13 @@ impl History {
         Ok(Some(HistoryPart { block: decoded, records, next: block.identity.last.next() }))
     }
 
-    /// The first block with a record at or after `next`.
     fn block_from(&self, next: Revision) -> Result<Option<Arc<Block>>> {
         let state = self.shared.state.read(LockPurpose::Transfer);
         self.check(&state)?;
         let block = match state.block_table.get(state.block_table.position_from(next)) {
             Some(block) => Some(block.clone()),
             None if state.open.is_empty() => None,
-            // The open block is the last. A small copy, so that the writer can continue.
+            // The open block is the last. Make a small copy, so that the writer can continue.
             None => Some(Block::in_memory(state.open.sealed()).into()),
         };
         let is_beyond =
@@ -120,8 +118,8 @@ impl History {
         Ok(block.filter(|block| !is_beyond(block)))
     }
 
-    /// Appends the numbers of those records that belong to the history. Most are above the compact revision,
-    /// and need no lookup.
+    /// Appends the indexes of records that belong to the history. Most are above the compact revision, and
+    /// need no lookup.
     fn add_counted(&self, records: &[(usize, Record<'_>)], counted: &mut Vec<u32>) -> Result<()> {
         let is_old = |record: &Record<'_>| record.revision.main <= self.compact_revision;
         let state = match records.iter().any(|(_, record)| is_old(record)) {
@@ -140,7 +138,7 @@ impl History {
         Ok(())
     }
 
-    /// Whether a record at or below the compact revision survives a compaction to it.
+    /// Reports whether a record at or below the compact revision survives a compaction to it.
     fn is_kept(&self, state: &StoreData, record: &Record<'_>) -> bool {
         let Some(history) = state.index.get(record.key) else { return false };
         match record.body {
@@ -169,7 +167,7 @@ impl Drop for History {
 }
 
 impl HistoryPart {
-    /// Where the next part begins.
+    /// Returns the start of the next part.
     pub fn next(&self) -> Revision {
         self.next
     }

@@ -2,12 +2,13 @@
 //!
 //!   begin ─▶ item, change … in revision order ─▶ finish
 //!
-//! * Changes keep their revisions, versions and leases. Blocks are written as they fill up; memory is bounded
-//!   by a block and some entries of the catalogue.
-//! * The marks are written last. A crash before leaves a store that cannot be opened, and has to be removed.
-//! * Records that a compaction to the compact revision should have removed are accepted: the store compacts
-//!   itself again after it was opened.
-//! * Whether each change continues its key's history is checked when the store is opened.
+//! * Changes keep their revisions, versions and leases. Blocks are written when they are full; memory
+//!   is limited to a block and some catalogue entries.
+//! * The marks are written last. A crash before that leaves a store that cannot be opened and has to be
+//!   removed.
+//! * Records that a compaction to the compact revision should have removed are accepted: the store
+//!   repeats the compaction after it was opened.
+//! * Opening the store checks that each change continues its key's history.
 
 use crate::backend::{Backend, Update};
 use crate::block::{
@@ -19,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::store::{ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX};
 use crate::types::{LogPosition, REVISION_MAX, Revision, StoreOptions};
 
-/// Bytes of catalogue entries in one update.
 const UPDATE_BYTES: usize = 1 << 20;
 
 /// A store that is being filled.
@@ -37,21 +37,21 @@ pub struct Import {
     frame: Vec<u8>,
 }
 
-/// What the filled store begins with.
+/// Initial state of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportedState {
-    /// Position in the log that goes on from this store.
+    /// Position in the log that continues from this store.
     pub applied: LogPosition,
-    /// At least the revision of the last change.
+    /// Main revision, at least that of the last change.
     pub revision: i64,
-    /// -1: nothing is compacted.
+    /// Compact revision; -1: none.
     pub compact_revision: i64,
 }
 
 impl Import {
-    /// Begins to fill `backend`, which must be empty.
+    /// Starts to fill `backend`, which must be empty.
     ///
-    /// Errors: `Refused` if it is not empty, or those of the backend.
+    /// Errors: `Refused` if it is not empty, or errors of the backend.
     pub fn begin(mut backend: Box<dyn Backend>, options: &StoreOptions) -> Result<Self> {
         if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
             return Err(Error::Refused { attempt: "import a store", reason: "its place is not empty" });
@@ -73,7 +73,7 @@ impl Import {
 
     /// Sets an item. Items ascend by key.
     ///
-    /// Errors: those of the backend.
+    /// Errors: errors of the backend.
     pub fn item(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         assert!(key.len() <= ITEM_KEY_BYTES_MAX && key.len() + value.len() <= ITEM_BYTES_MAX, "its limits");
         assert!(self.last_item.as_deref().is_none_or(|last| last < key), "items ascend");
@@ -85,7 +85,7 @@ impl Import {
 
     /// Adds the next change.
     ///
-    /// Errors: `Refused` if it cannot be the next one of any store, or those of the backend.
+    /// Errors: `Refused` if a store cannot have this change next, or errors of the backend.
     pub fn change(&mut self, change: Change<'_>) -> Result<()> {
         let record = record_of(&change);
         if let Some(reason) = self.fault_of(&record) {
@@ -99,7 +99,6 @@ impl Import {
         Ok(())
     }
 
-    /// Why a change cannot be the next one.
     fn fault_of(&self, record: &Record<'_>) -> Option<&'static str> {
         let Revision { main, sub } = record.revision;
         if self.last >= Some(record.revision) {
@@ -115,15 +114,15 @@ impl Import {
             RecordBody::Put { create, version, .. } if create < 1 || create > main || version < 1 => {
                 Some("a put is older than its key")
             }
-            // So no version passes the largest number before the revision does.
+            // Ensures that the revision overflows before any version.
             RecordBody::Put { version, .. } if version > main => Some("more versions than revisions"),
             RecordBody::Put { .. } | RecordBody::Tombstone => None,
         }
     }
 
-    /// Writes what is left, makes everything durable, and then the marks.
+    /// Writes the rest, makes everything durable, and then writes the marks.
     ///
-    /// Errors: `Refused` if the revisions do not fit together, or those of the backend.
+    /// Errors: `Refused` if the revisions are inconsistent, or errors of the backend.
     pub fn finish(mut self, state: ImportedState) -> Result<()> {
         let ImportedState { applied, revision, compact_revision } = state;
         let is_reached = self.last.is_none_or(|last| last.main <= revision);
@@ -136,7 +135,7 @@ impl Import {
         }
         self.files.sync()?;
         self.write_update()?;
-        // -1: a compaction looks at everything again.
+        // -1: a compaction examines everything again.
         let marks = Marks {
             applied,
             revision,
@@ -148,7 +147,6 @@ impl Import {
         self.backend.update(Update { puts: vec![marks.entry()], removals: Vec::new() })
     }
 
-    /// Seals the open block and appends it to a block file.
     fn write_block(&mut self) -> Result<()> {
         let sealed = std::mem::take(&mut self.open).sealed();
         self.frame.clear();
@@ -161,7 +159,6 @@ impl Import {
         self.put(entry)
     }
 
-    /// Queues an entry for the catalogue.
     fn put(&mut self, entry: (Vec<u8>, Vec<u8>)) -> Result<()> {
         self.update_bytes += entry.0.len() + entry.1.len();
         self.update.puts.push(entry);

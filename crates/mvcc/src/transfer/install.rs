@@ -2,14 +2,13 @@
 //!
 //!   check ─▶ swap slots (backend) ─▶ read it back, rebuild the index ─▶ exchange the state (lock)
 //!
-//! * Handles stay valid and then read the new store. A read in progress continues with the blocks that it
-//!   holds and with the new index: history up to its revision is the same in both, or it is compacted and the
-//!   read fails.
+//! * Handles stay valid. A read in progress continues with its old blocks and the new index: the
+//!   history up to its revision is the same in both, or it is compacted and the read fails.
 //! * Readers use the old state until the new one is ready. The lock is held for the exchange only.
-//! * Applied index, revision and compact revision never decrease, unless the present state is known to be
-//!   wrong: then only the applied index does not.
-//! * Changes that were not persisted are lost with the old state, also those of an unfinished entry. The
-//!   caller stops the writer meanwhile, and invalidates all that was derived from the old state.
+//! * Applied index, revision and compact revision never decrease, unless the current state is known to
+//!   be wrong: then only the applied index does not.
+//! * Changes that were not persisted are lost with the old state. The caller stops the writer during
+//!   the install, and invalidates everything derived from the old state.
 
 use std::mem;
 
@@ -21,18 +20,16 @@ use crate::store::{LockPurpose, StoreData};
 use crate::types::LogPosition;
 
 impl Maintainer {
-    /// Replaces this store durably by a received one, and returns its position.
+    /// Replaces this store durably with a received one, and returns its position. From this call on, a
+    /// restart may find either store, so the log must no longer be needed for the old one.
     ///
-    /// The caller makes sure that the log is no longer needed for the old state: a restart may find either
-    /// store from now on.
-    ///
-    /// Errors: `Refused` if the received store is older than the present state; then nothing was changed.
-    /// Other errors poison the maintainer: the process stops, and the next start finds one of the two stores.
+    /// Errors: `Refused` if the received store is older than the current state; the store is then
+    /// unchanged. Other errors poison the maintainer, and the process must stop.
     pub fn install(&mut self, staged: StagedStore) -> Result<LogPosition> {
         self.install_over(staged, Present::Right)
     }
 
-    /// As `install`, over a present state that may be wrong.
+    /// Calls [`Maintainer::install`] over a current state that may be wrong.
     pub fn install_over(&mut self, staged: StagedStore, present: Present) -> Result<LogPosition> {
         if is_behind(&staged, &self.checkpoints.shared.state.read(LockPurpose::Transfer), present) {
             let reason = "it is older than the present state";
@@ -44,7 +41,7 @@ impl Maintainer {
     fn try_install(&mut self, staged: StagedStore, present: Present) -> Result<LogPosition> {
         let generation = self.checkpoints.shared.state.read(LockPurpose::Transfer).generation + 1;
         self.checkpoints.durable.backend.replace(staged.backend)?;
-        // The interrupted compaction was one of the old store. That of the new one is resumed from its marks.
+        // An interrupted compaction belongs to the old store. The new one is resumed from its marks.
         self.compaction = Default::default();
         let loaded = checkpoint::load(
             &mut *self.checkpoints.durable.backend,
@@ -63,27 +60,27 @@ impl Maintainer {
         assert_eq!(new.generation, state.generation + 1, "one install at a time");
         let old = mem::replace(&mut *state, new);
         drop(state);
-        // They are of states of the old store. etcd drops them as well.
+        // They describe states of the old store. etcd drops them as well.
         self.checkpoints.shared.hashes.lock().clear();
         if present == Present::Wrong {
             self.checkpoints.shared.counts.clear();
         }
         self.checkpoints.shared.notify();
-        // Dropping an index of a million keys takes time, so it happens without the lock.
+        // Dropping an index of a million keys takes time, so release the lock first.
         drop(old);
         Ok(self.checkpoints.durable.marks.applied)
     }
 }
 
-/// The state that an install replaces.
+/// Validity of the state that an install replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Present {
     Right,
-    /// Its revisions count for nothing. The caller makes sure that nothing is read from it or watched.
+    /// Its revisions are meaningless. The caller ensures that it is neither read nor watched.
     Wrong,
 }
 
-/// Whether the install would revert something that readers have seen and may rely on.
+/// Reports whether the install would revert a state that readers have seen and may rely on.
 fn is_behind(staged: &StagedStore, state: &StoreData, present: Present) -> bool {
     let goes_back =
         || staged.revision() < state.revision || staged.compact_revision() < state.compact_revision;

@@ -2,13 +2,12 @@
 //!
 //!   begin ─▶ add chunk · add chunk … ─▶ finish ─▶ Staged ─▶ Maintainer::install
 //!
-//! * Everything received is checked: chunks, entries, frames and records as they arrive, and the whole by the
-//!   digests in the marks. A store is complete only after the last of these checks.
-//! * Memory is bounded by one chunk, one block and some entries of the catalogue. Blocks are written as they
-//!   arrive.
-//! * The store is valid when `finish` has synced it and written its marker. A crash before leaves a slot to
-//!   be discarded, a crash after it a store that can be installed.
-//! * After an error nothing more is accepted.
+//! * Chunks, entries, frames and records are checked as they arrive, and the whole by the digests in
+//!   the marks.
+//! * Memory is limited to a chunk, a block and some catalogue entries.
+//! * The store is valid once `finish` has synced it and written its marker. A crash before that leaves
+//!   a slot to be discarded, a crash after it a store that can be installed.
+//! * After an error no further chunks are accepted.
 
 use super::stream::{ChunkReader, PartKind, StreamPart};
 use crate::backend::{Backend, Update};
@@ -17,10 +16,10 @@ use crate::checkpoint::{BlockEntry, CatalogueEntry, Digest, Marks, catalogue, cr
 use crate::error::{Error, Result};
 use crate::types::{LogPosition, Revision, StoreOptions};
 
-/// Bytes of catalogue entries in one update: few syncs, and little memory.
+/// Size of catalogue entries per update, to limit both syncs and memory.
 const UPDATE_BYTES: usize = 1 << 20;
-/// Bytes of blocks between syncs. A gigabyte synced at the end would delay the syncs of the log on the same
-/// disk.
+/// Size of blocks between syncs. A gigabyte synced at the end would delay the syncs of the log on the
+/// same disk.
 const SYNC_BYTES: usize = 128 << 10;
 
 /// A checkpoint that is being received.
@@ -28,17 +27,13 @@ pub struct Staging {
     backend: Box<dyn Backend>,
     files: BlockFiles,
     chunks: ChunkReader,
-    /// The sender's marks, from the first part.
     marks: Option<Marks>,
-    /// Digests of the sender's entries.
     received: Digests,
     /// Digests of the entries written here. Items are the same, blocks have other locations.
     written: Digests,
-    /// The last record so far.
     last: Option<Revision>,
     update: Update,
     update_bytes: usize,
-    /// Bytes of blocks since the last sync.
     unsynced_bytes: usize,
     is_ended: bool,
     has_failed: bool,
@@ -50,7 +45,7 @@ struct Digests {
     items: Digest,
 }
 
-/// A store that was received completely, checked and synced, and can be installed.
+/// A completely received, checked and synced store, ready to be installed.
 pub struct StagedStore {
     pub(crate) backend: Box<dyn Backend>,
     applied: LogPosition,
@@ -59,12 +54,12 @@ pub struct StagedStore {
 }
 
 impl StagedStore {
-    /// Its position in the log.
+    /// Returns its position in the log.
     pub fn applied(&self) -> LogPosition {
         self.applied
     }
 
-    /// Its main revision.
+    /// Returns its main revision.
     pub fn revision(&self) -> i64 {
         self.revision
     }
@@ -75,9 +70,9 @@ impl StagedStore {
 }
 
 impl Staging {
-    /// Begins to receive into `backend`, which must be empty.
+    /// Starts to receive into `backend`, which must be empty.
     ///
-    /// Errors: `Refused` if it is not empty, or those of the backend.
+    /// Errors: `Refused` if it is not empty, or errors of the backend.
     pub fn begin(mut backend: Box<dyn Backend>, options: &StoreOptions) -> Result<Self> {
         if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
             return Err(Error::Refused { attempt: "receive a store", reason: "its place is not empty" });
@@ -100,8 +95,8 @@ impl Staging {
 
     /// Accepts the next chunk of the stream, in order.
     ///
-    /// Errors: `Corrupt` if it is not what was sent, `Io` or `Catalogue` if the disk fails. Every later call
-    /// returns `Poisoned`.
+    /// Errors: `Corrupt` if it differs from the chunk sent, `Io` or `Catalogue` if the disk fails. Every
+    /// later call returns `Poisoned`.
     pub fn add(&mut self, chunk: &[u8]) -> Result<()> {
         if self.has_failed {
             return Err(Error::Poisoned);
@@ -113,7 +108,7 @@ impl Staging {
 
     /// Checks the whole after the last chunk, makes everything durable, and writes the completion marker.
     ///
-    /// Errors: as `add`; a stream that has not ended is `Corrupt`.
+    /// Errors: see [`Staging::add`]; an incomplete stream is `Corrupt`.
     pub fn finish(mut self) -> Result<StagedStore> {
         if self.has_failed {
             return Err(Error::Poisoned);
@@ -121,13 +116,13 @@ impl Staging {
         let Some(theirs) = self.marks.filter(|_| self.is_ended) else {
             return Err(self.chunks.damaged("the stream is cut"));
         };
-        // The received entries must be those that the sender's marks count.
+        // The received entries must match the sender's marks.
         if (theirs.blocks, theirs.items) != (self.received.blocks, self.received.items) {
             return Err(self.chunks.damaged("parts are missing or of another checkpoint"));
         }
         assert_eq!(self.written.items, theirs.items, "items are written as they came");
         let marks = Marks { blocks: self.written.blocks, ..theirs };
-        // As for any checkpoint, the marks are written last, after everything that they cover is synced.
+        // Like in any checkpoint, write the marks last, after everything they cover is synced.
         if !base::mutant("unsynced-staging") {
             self.files.sync()?;
         }
@@ -139,10 +134,8 @@ impl Staging {
         Ok(StagedStore { backend: self.backend, applied, revision, compact_revision })
     }
 
-    /// `add` without its handling of errors.
     fn try_add(&mut self, chunk: &[u8]) -> Result<()> {
         self.chunks.add(chunk)?;
-        // All parts that the chunk has completed.
         while let Some(part) = self.chunks.part()? {
             if self.is_ended {
                 return Err(self.chunks.damaged("a part after the end"));
@@ -158,7 +151,7 @@ impl Staging {
         Ok(())
     }
 
-    /// One part. The order is: marks first and once, then items and blocks.
+    /// Adds a part. The order is: marks first and once, then items and blocks.
     fn add_part(&mut self, part: &StreamPart) -> Result<()> {
         if part.kind == PartKind::End {
             self.is_ended = true;
@@ -189,8 +182,8 @@ impl Staging {
         }
     }
 
-    /// Checks a block down to its records and appends its frame unchanged. Its entry gets this member's file
-    /// and offset.
+    /// Checks a block down to its records and appends its frame unchanged. Its entry gets this member's
+    /// file and offset.
     fn add_block(&mut self, entry: BlockEntry, stored: &[u8], marks: &Marks) -> Result<()> {
         let BlockEntry { identity, dead, .. } = entry;
         // The same check as at a start.
@@ -198,7 +191,7 @@ impl Staging {
             return Err(self.chunks.damaged("blocks overlap, or reach beyond the newest revision"));
         }
         let decoded = codec::load(stored, identity).map_err(|what| self.chunks.damaged(what))?;
-        // A dead record that does not exist would stop every start of this store.
+        // A dead record that does not exist would make every start of this store fail.
         if dead.unpack().into_iter().any(|revision| decoded.find(revision).is_none()) {
             return Err(self.chunks.damaged("the catalogue lists a dead record that is not there"));
         }
@@ -217,14 +210,13 @@ impl Staging {
         Ok(())
     }
 
-    /// Queues an entry for the catalogue.
     fn put(&mut self, entry: (Vec<u8>, Vec<u8>)) {
         self.update_bytes += entry.0.len() + entry.1.len();
         self.update.puts.push(entry);
     }
 
-    /// Writes the queued entries. They may refer to blocks that are not synced: without marks it is not a
-    /// store.
+    /// Writes the queued entries. They may refer to blocks that are not synced: without marks the store is
+    /// invalid.
     fn write_update(&mut self) -> Result<()> {
         self.update_bytes = 0;
         self.backend.update(std::mem::take(&mut self.update))

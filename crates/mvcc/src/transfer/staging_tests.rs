@@ -1,5 +1,5 @@
-//! Streams of intact chunks that are not one checkpoint: from a faulty member, or mixed from two. None may
-//! become a store.
+//! Streams of intact chunks that are not one checkpoint: from a faulty member, or mixed from two. They
+//! must be rejected.
 
 use bytes::Bytes;
 
@@ -11,7 +11,8 @@ use crate::transfer::stream::ChunkWriter;
 
 type RawEntry = (Vec<u8>, Vec<u8>);
 
-/// A block of puts at these main revisions: its entry, as some sender's catalogue has it, and its frame.
+/// Returns the entry, as in some sender's catalogue, and the frame of a block of puts at these main
+/// revisions.
 fn block(mains: std::ops::Range<i64>, dead: &[i64]) -> (RawEntry, Vec<u8>) {
     let mut open = OpenBlock::default();
     for main in mains {
@@ -28,7 +29,7 @@ fn block(mains: std::ops::Range<i64>, dead: &[i64]) -> (RawEntry, Vec<u8>) {
     (block_entry(&block, &location), stored)
 }
 
-/// The sender's location of a frame. The receiver ignores it.
+/// Returns the sender's location of a frame. The receiver ignores it.
 fn place_of(stored: &[u8]) -> BlockLocation {
     BlockFiles::new(1 << 20, 0).append(&mut MemoryBackend::new(), stored).unwrap()
 }
@@ -81,7 +82,6 @@ impl TestStream {
         std::iter::from_fn(|| writer.cut(100)).collect()
     }
 
-    /// The result of receiving it.
     fn received(self) -> Result<StagedStore> {
         let marks = self.marks();
         received(&self.part(PartKind::End, RawEntry::default(), &[]).chunks(marks))

@@ -1,16 +1,16 @@
-//! The stream format of a checkpoint: parts, divided into chunks.
+//! Stream format of a checkpoint: parts, divided into chunks.
 //!
 //!   chunk:  "mvx1" │ number u32 │ body bytes u32 │ crc u32 │ body     little endian, 16 bytes before it
 //!   part:   kind u8 │ key bytes u32 │ value bytes u32 │ frame bytes u32 │ key │ value │ frame
 //!
 //!   order:  marks ─▶ items ─▶ blocks in revision order ─▶ end
 //!
-//! * Parts are the catalogue's entries, each with its checksum, and a block's frame after its entry. The
-//!   marks hold the digests of all of them, so the receiver checks the whole by the rules of a start.
-//! * A chunk's `crc` continues that of the chunk before: CRC-32C over those four bytes (0 for the first), the
-//!   header's first twelve bytes, the body. It detects a chunk that is damaged, missing, repeated or from
-//!   another stream.
-//! * Chunks may divide parts anywhere. Their size is chosen by the transport.
+//! * Parts are the catalogue's entries, each with its checksum, and a block's frame after its entry.
+//!   The marks have the digests of all of them, so the receiver applies the same checks as a start.
+//! * A chunk's `crc` continues that of the previous chunk: CRC-32C over its four bytes (0 for the
+//!   first), the header's first twelve bytes, the body. It detects a chunk that is corrupt, missing,
+//!   repeated or from another stream.
+//! * Chunks may divide parts anywhere. The transport chooses their size.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -18,29 +18,23 @@ use crate::block::codec::RAW_BYTES_MAX;
 use crate::cursor::Cursor;
 use crate::error::{Error, Result};
 
-/// The first bytes of every chunk. They contain the version, so another format is detected at the first
-/// chunk.
+/// Magic number of a chunk. It includes the version, so another format is detected at the first chunk.
 const MAGIC: u32 = u32::from_le_bytes(*b"mvx1");
-/// Bytes of a chunk before its body.
 pub(super) const CHUNK_HEADER_BYTES: usize = 16;
-/// Bytes of a part before its key.
 const PART_HEADER_BYTES: usize = 13;
-/// The largest frame and its entry. It bounds the memory of a receiver.
+/// Maximum size of a part, a frame with its entry, to limit a receiver's memory.
 const PART_BYTES_MAX: usize = RAW_BYTES_MAX + (1 << 20);
 
-/// The contents of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
-    /// An entry of the catalogue without a frame: the marks or an item.
+    /// A catalogue entry without a frame: the marks or an item.
     Entry,
     /// A block's entry and its frame. The location in the entry is the sender's.
     Block,
-    /// Nothing follows.
     End,
 }
 
 impl PartKind {
-    /// The encoded kind.
     fn number(self) -> u8 {
         match self {
             PartKind::Entry => 1,
@@ -49,13 +43,11 @@ impl PartKind {
         }
     }
 
-    /// The decoded kind; `None` for an unknown number.
     fn of(number: u8) -> Option<Self> {
         [PartKind::Entry, PartKind::Block, PartKind::End].into_iter().find(|kind| kind.number() == number)
     }
 }
 
-/// A complete part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StreamPart {
     pub kind: PartKind,
@@ -64,7 +56,6 @@ pub(super) struct StreamPart {
     pub frame: Bytes,
 }
 
-/// Turns parts into chunks.
 #[derive(Debug, Default)]
 pub(super) struct ChunkWriter {
     pending: BytesMut,
@@ -73,7 +64,6 @@ pub(super) struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// Queues a part.
     pub fn push(&mut self, kind: PartKind, key: &[u8], value: &[u8], frame: &[u8]) {
         self.pending.put_u8(kind.number());
         for field in [key, value, frame] {
@@ -84,12 +74,11 @@ impl ChunkWriter {
         }
     }
 
-    /// Bytes of queued parts that are in no chunk yet.
     pub fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
 
-    /// The next chunk, of at most `body_bytes_max` pending bytes; `None` when nothing is pending.
+    /// Returns the next chunk of at most `body_bytes_max` pending bytes; `None` if there are none.
     pub fn cut(&mut self, body_bytes_max: usize) -> Option<Bytes> {
         if self.pending.is_empty() {
             return None;
@@ -109,13 +98,12 @@ impl ChunkWriter {
     }
 }
 
-/// Turns chunks into parts.
 #[derive(Debug, Default)]
 pub(super) struct ChunkReader {
     pending: BytesMut,
     number: u32,
     crc: u32,
-    /// Bytes of all chunks so far, headers included: the offset in errors.
+    /// Size of all chunks so far with their headers: the offset in errors.
     offset: u64,
 }
 
@@ -131,7 +119,6 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// The next complete part.
     pub fn part(&mut self) -> Result<Option<StreamPart>> {
         let mut cursor = Cursor::new(&self.pending);
         let Some(&[kind]) = cursor.take(1) else { return Ok(None) };
@@ -151,17 +138,16 @@ impl ChunkReader {
         Ok(Some(StreamPart { kind, key: take(key), value: take(value), frame: take(frame) }))
     }
 
-    /// Whether all bytes were returned in parts.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// The error for damage at this offset of the stream.
+    /// Returns the error for corruption at this offset of the stream.
     pub fn damaged(&self, what: &'static str) -> Error {
         Error::Corrupt { file: "the stream of a checkpoint".to_owned(), offset: self.offset, what }
     }
 
-    /// Checks a chunk. The most helpful error comes first.
+    /// Checks a chunk. The most helpful error takes precedence.
     fn check<'c>(&mut self, chunk: &'c [u8]) -> Result<&'c [u8], &'static str> {
         let (header, body) = chunk.split_at_checked(CHUNK_HEADER_BYTES).ok_or("a chunk is cut")?;
         let mut cursor = Cursor::new(header);
@@ -184,8 +170,8 @@ impl ChunkReader {
     }
 }
 
-/// The checksum of a chunk, seeded with the one before. So it covers all chunks before, and a chunk of
-/// another stream does not match even if its number does.
+/// Computes the checksum of a chunk, seeded with the previous one. It thus covers all previous chunks,
+/// and a chunk of another stream does not match even if its number does.
 fn chained(before: u32, header: &[u8], body: &[u8]) -> u32 {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&before.to_le_bytes()), header);
     crc32c::crc32c_append(crc, body)

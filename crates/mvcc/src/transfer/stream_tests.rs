@@ -1,8 +1,8 @@
-//! The stream format: parts survive the division into chunks, and nothing else is accepted.
+//! The stream format: parts survive the division into chunks, and invalid chunks are rejected.
 
 use super::*;
 
-/// Parts of all kinds, with sizes below and above that of a chunk.
+/// Returns parts of all kinds, with sizes below and above that of a chunk.
 fn parts() -> Vec<StreamPart> {
     let part = |kind, key: &'static [u8], value: Vec<u8>, frame: Vec<u8>| StreamPart {
         kind,
@@ -27,7 +27,7 @@ fn chunks(body_bytes_max: usize) -> Vec<Bytes> {
     std::iter::from_fn(|| writer.cut(body_bytes_max)).collect()
 }
 
-/// The result of receiving these chunks: the parts, or the first error.
+/// Receives these chunks and returns the parts, or the first error.
 fn received<'c>(chunks: impl IntoIterator<Item = &'c [u8]>) -> Result<Vec<StreamPart>> {
     let (mut reader, mut parts) = (ChunkReader::default(), Vec::new());
     for chunk in chunks {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mvcc::{Backend, BlockFile, Error, LogPosition, MemoryBackend, Result, Update};
 
-/// Passes operations on until the allowance is used up, then fails all of them.
+/// Number of operations to pass on before all of them fail.
 #[derive(Clone)]
 pub struct Allowance(Arc<AtomicUsize>);
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use mvcc::{Backend, Error, LogPosition, MemoryBackend, SledBackend};
 
-/// In memory or on disk.
 pub enum Location {
     Memory(MemoryBackend),
     /// The directory is removed after the test.
@@ -18,7 +17,7 @@ impl Location {
         [Location::Memory(MemoryBackend::new()), Location::Disk(dir, path)]
     }
 
-    /// The store; at a second call as after a restart.
+    /// Opens the store; a second call simulates a restart.
     pub fn backend(&self) -> Box<dyn Backend> {
         match self {
             Location::Memory(memory) => Box::new(memory.clone()),

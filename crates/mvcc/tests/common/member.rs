@@ -1,4 +1,4 @@
-//! Members of a cluster with only their stores: their contents, and the transfer between them.
+//! Members of a cluster reduced to their stores: their contents, and transfers between them.
 
 use bytes::Bytes;
 use mvcc::{
@@ -9,7 +9,6 @@ use mvcc::{
 use super::location::Location;
 use super::{Oracle, range, tiny_options};
 
-/// An open store and its expected contents.
 pub struct Member {
     pub writer: Writer,
     pub store: Store,
@@ -25,7 +24,7 @@ impl Location {
 }
 
 impl Member {
-    /// One entry: a put, sometimes a delete and an item.
+    /// Writes an entry: a put, sometimes a delete and an item.
     fn entry(&mut self, number: u64) {
         let (key, value) = (format!("k{:02}", number * 7 % 23), format!("{number}-").repeat(12));
         self.oracle.request(|request| request.put(&key, &value, 0));
@@ -65,7 +64,7 @@ impl Member {
     }
 }
 
-/// A member with some history, part of it compacted, and all of it durable.
+/// Creates a member with some history, part of it compacted, and all of it durable.
 pub fn leader() -> Member {
     let mut leader = Location::Memory(MemoryBackend::new()).open();
     leader.entries(1..=60);

@@ -1,4 +1,4 @@
-//! A naive store: every revision is a copy of the whole state. It is simple enough to be the reference.
+//! A naive reference store: every revision is a copy of the whole state.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use mvcc::{Error, Fetch, KeyRange, KeyValue, LogPosition, RangeOptions, Store, StoreOptions};
 
-/// Small, so that a few keys make several leaves of history, blocks and files.
+/// Returns small sizes, so that a few keys fill several blocks and files.
 pub fn tiny_options() -> StoreOptions {
     StoreOptions {
         block_bytes: 256,
@@ -33,7 +33,6 @@ pub fn everything() -> RangeOptions {
     RangeOptions::default()
 }
 
-/// One change, for the hash.
 #[derive(Clone, Debug)]
 struct Change {
     main: i64,
@@ -44,7 +43,6 @@ struct Change {
 
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// The state at every revision.
     states: Vec<BTreeMap<Vec<u8>, KeyValue>>,
     changes: Vec<Change>,
     pub compact_revision: i64,
@@ -65,7 +63,7 @@ impl Oracle {
         self.states.len() as i64 - 1
     }
 
-    /// Applies one request. An empty one does not change the revision.
+    /// Applies a request. An empty one does not change the revision.
     pub fn request(&mut self, work: impl FnOnce(&mut Request<'_>)) {
         let before = self.changes.len();
         let state = self.states.last().unwrap().clone();
@@ -82,16 +80,17 @@ impl Oracle {
         &self.states[revision as usize]
     }
 
-    /// HashKV as etcd defines it, computed in the most direct way.
+    /// Computes etcd's HashKV in the most direct way.
     pub fn hash(&self, at: i64) -> u32 {
         self.hash_keeping(at, false)
     }
 
-    /// `is_any_kept`: etcd's set of records to keep has more than what is visible at `at`.
+    /// Computes the hash. `is_any_kept`: etcd's set of records to keep includes more than those visible at
+    /// `at`.
     fn hash_keeping(&self, at: i64, is_any_kept: bool) -> u32 {
         let mut keep = self.visible(at);
         if keep.is_empty() && !is_any_kept {
-            // etcd then omits no record that its compaction kept: those visible at its revision.
+            // etcd then omits none of the records that its compaction kept: those visible at its revision.
             keep = self.visible(self.compact_revision);
         }
         let mut hashed = b"key".to_vec();
@@ -121,7 +120,7 @@ impl Oracle {
         crc_bitwise(&hashed)
     }
 
-    /// The newest put of every key that exists at `at`.
+    /// Returns the latest put of every key that exists at `at`.
     fn visible(&self, at: i64) -> BTreeMap<&[u8], (i64, i64)> {
         let mut newest: BTreeMap<&[u8], (i64, i64)> = BTreeMap::new();
         for change in self.changes.iter().filter(|change| change.main <= at) {
@@ -157,7 +156,6 @@ impl Oracle {
         }
     }
 
-    /// Compares the whole store, at every revision.
     pub fn check_all(&self, store: &Store) {
         assert_eq!(store.revision(), self.revision());
         assert_eq!(store.compact_revision(), self.compact_revision);
@@ -182,12 +180,12 @@ impl Oracle {
     pub fn check_hash(&self, store: &Store, at: i64) {
         let found = store.hash_kv(at).unwrap();
         assert_eq!((found.hash_revision, found.revision), (at, self.revision()));
-        // A hash that was kept from a compaction is against the compaction before it.
+        // A stored hash of a compaction is against the previous compaction.
         if found.compact_revision == self.compact_revision {
             assert_eq!(found.hash, self.hash(at), "hash at {at}, compacted {}", self.compact_revision);
         } else {
             let then = Oracle { compact_revision: found.compact_revision, ..self.clone() };
-            // etcd's compaction also keeps the newest tombstone of a key if it is of exactly that revision.
+            // etcd's compaction also keeps the last tombstone of a key if it is at exactly that revision.
             let is_any_kept = self.changes.iter().any(|change| change.main == at && change.put.is_none());
             assert_eq!(found.hash, then.hash_keeping(at, is_any_kept), "remembered hash at {at}");
         }
@@ -233,7 +231,6 @@ impl Request<'_> {
         self.state.insert(key.into(), kv);
     }
 
-    /// Deletes keys and returns the deleted pairs.
     pub fn delete(&mut self, range: &KeyRange) -> Vec<KeyValue> {
         let doomed: Vec<_> = self.state.values().filter(|kv| range.contains(&kv.key)).cloned().collect();
         for kv in &doomed {
@@ -243,7 +240,7 @@ impl Request<'_> {
         doomed
     }
 
-    /// The state with the request's own changes.
+    /// Returns the state including the request's own changes.
     pub fn state(&self) -> &BTreeMap<Vec<u8>, KeyValue> {
         &self.state
     }
@@ -277,7 +274,7 @@ fn number(out: &mut Vec<u8>, number: u8, value: i64) {
     }
 }
 
-/// CRC-32C from its definition, bit by bit.
+/// Computes CRC-32C from its definition, bit by bit.
 pub fn crc_bitwise(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
         (0..8).fold(

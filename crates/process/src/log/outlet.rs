@@ -1,8 +1,9 @@
-//! Lines that wait for one output, and the thread that writes them.
+//! Queue of log lines for an output, and the thread that writes them.
 //!
-//! * No caller waits for an output. A line that finds the queue full is lost, and counted.
-//! * The thread writes all lines that wait at once. The next line after a loss says how many were lost.
-//! * An output that fails loses the lines that it did not write. The thread goes on with the next ones.
+//! * Callers never wait for an output. A line that does not fit the queue is dropped and counted.
+//! * The thread writes all queued lines in a batch. The first line after a loss reports the number of lost
+//!   lines.
+//! * If a write fails, its unwritten lines are lost. The thread continues with later lines.
 
 use std::io;
 use std::sync::Arc;
@@ -12,46 +13,45 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tracing::Level;
 
-/// Bytes of lines that wait for one output: some seconds of debug lines on a disk that hesitates. One more
-/// line is lost.
+/// Capacity of the queue in bytes: some seconds of debug lines on a slow disk.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Lines lost by all outputs since the start.
+/// Number of lines lost by all outputs since the start.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// One line with its line break.
+/// A line, including its line break.
 #[derive(Clone, Debug)]
 pub struct QueuedLine {
     pub level: Level,
     pub text: Arc<str>,
 }
 
-/// How many lines were not written, or not whole.
+/// Number of lines that were not written, or only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwritten(pub usize);
 
-/// What lines are written to. May block: it has a thread.
+/// Destination of lines. May block, since it has a thread.
 pub trait Sink: Send {
     fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten>;
 
-    /// Opens a file again by its name, after another program has moved it.
+    /// Reopens a file by its name, after another program has moved it.
     fn reopen(&mut self) {}
 }
 
-/// Hands lines over. Cheap to clone.
+/// Handle of an output. Cheap to clone.
 #[derive(Clone)]
 pub struct Outlet(Arc<OutletShared>);
 
 #[derive(Default)]
 struct OutletShared {
     queue: Mutex<LineQueue>,
-    /// Something waits.
+    /// Signaled when there are lines or a reopen request.
     filled: Condvar,
-    /// All was written.
+    /// Signaled when all queued lines were written.
     drained: Condvar,
 }
 
@@ -65,11 +65,11 @@ struct LineQueue {
 }
 
 impl Outlet {
-    /// Starts the thread of an output. `lost` makes the line that counts lost ones.
+    /// Starts the thread of an output. `lost` formats the report of lost lines.
     pub fn start(sink: Box<dyn Sink>, lost: impl Fn(u64) -> String + Send + 'static) -> io::Result<Outlet> {
         let shared = Arc::new(OutletShared::default());
         let writer = OutletWriter { shared: Arc::clone(&shared), sink, lost: Box::new(lost) };
-        // It ends with the process.
+        // The thread runs until the process exits.
         std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run())?;
         Ok(Outlet(shared))
     }
@@ -86,7 +86,7 @@ impl Outlet {
         self.0.filled.notify_one();
     }
 
-    /// Waits until the lines before were written, for `within` at most. Blocks.
+    /// Waits up to `within` until the lines queued so far are written. Blocks.
     pub fn flush(&self, within: Duration) {
         let mut queue = self.0.queue.lock();
         let is_busy = |queue: &mut LineQueue| queue.is_writing || !queue.lines.is_empty();
@@ -116,7 +116,7 @@ impl OutletWriter {
             if lost > 0 {
                 let text = (self.lost)(lost).into();
                 let said = self.sink.write(&[QueuedLine { level: Level::WARN, text }]);
-                // The line that counts is made again.
+                // After a failure, the loss is reported again later.
                 again = if said.is_ok() { 0 } else { lost };
             }
             let result = if lines.is_empty() { Ok(()) } else { self.sink.write(&lines) };
@@ -129,7 +129,7 @@ impl OutletWriter {
         }
     }
 
-    /// What waits, once something does. Losses are said with the next line.
+    /// Waits for lines or a reopen request. Losses are returned only together with lines.
     fn next(&self) -> (Vec<QueuedLine>, u64, bool) {
         let mut queue = self.shared.queue.lock();
         self.shared.filled.wait_while(&mut queue, |queue| queue.lines.is_empty() && !queue.wants_reopen);
@@ -150,7 +150,7 @@ mod tests {
         QueuedLine { level: Level::INFO, text: text.into() }
     }
 
-    /// Sends each batch, and waits for leave to end its write: Err fails it.
+    /// Sends each batch, then waits for the result of its write.
     struct Slow(SyncSender<Vec<String>>, Receiver<Result<(), Unwritten>>);
 
     impl Sink for Slow {
@@ -172,7 +172,7 @@ mod tests {
         let (outlet, written, leave) = slow();
         outlet.push(line("first"));
         assert_eq!(written.recv().unwrap(), ["first"]);
-        // The write of the first line has not ended.
+        // The write of the first line is still in progress.
         let large = "x".repeat(BYTES_MAX - 1);
         let before = lost_lines();
         for text in [&large, "a", "too much", "as well"] {

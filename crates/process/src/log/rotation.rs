@@ -1,10 +1,10 @@
-//! Rotation of a log file: names of backups, and which of them stay.
+//! Rotation of log files: backup names and retention.
 //!
 //! ```text
-//!   kv.log ─full─▶ kv-2026-01-02T15-04-05.000.log ─▶ kv-2026-01-02T15-04-05.000.log.gz ─too old, too many─▶ removed
+//!   kv.log ─full─▶ kv-2026-01-02T15-04-05.000.log ─▶ kv-….log.gz ─too old, too many─▶ removed
 //! ```
 //!
-//! Names and rules are those of etcd's log rotation. Times in names are UTC.
+//! Names and rules are those of etcd's log rotation. Times in names are in UTC.
 
 use std::fs::File;
 use std::io;
@@ -17,20 +17,20 @@ use flate2::write::GzEncoder;
 
 use crate::files;
 
-/// When a file is full, and what happens to full ones.
+/// Rotation settings of a log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     pub bytes_max: u64,
-    /// Older backups are removed.
+    /// Maximum age of backups.
     pub age_max: Option<Duration>,
-    /// How many backups stay; 0: all.
+    /// Maximum number of backups; 0 for no limit.
     pub backups_max: usize,
     pub compresses: bool,
-    /// Asked for. They have UTC times nonetheless.
+    /// Local times were requested. Names have UTC times regardless.
     pub wants_local_times: bool,
 }
 
-/// A free name for what is in the file `path` at `now`.
+/// Returns an unused backup name for the file `path` at `now`.
 pub fn backup(path: &Path, now: SystemTime) -> PathBuf {
     let (stem, extension) = parts(path);
     let mut now = now;
@@ -43,7 +43,7 @@ pub fn backup(path: &Path, now: SystemTime) -> PathBuf {
     }
 }
 
-/// Backups of `path` with their times, newest first.
+/// Returns the backups of `path` with their times, latest first.
 pub fn backups(path: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let (stem, extension) = parts(path);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -62,7 +62,7 @@ pub fn backups(path: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 }
 
 impl Rotation {
-    /// Removes and compresses backups in a thread, unless one is at it.
+    /// Removes and compresses backups in a thread, unless a thread is already running.
     pub fn tidy_in_background(&self, path: &Path) {
         static IS_TIDYING: AtomicBool = AtomicBool::new(false);
         if IS_TIDYING.swap(true, Ordering::AcqRel) {
@@ -80,8 +80,8 @@ impl Rotation {
         }
     }
 
-    /// Removes backups that are too old or too many, and compresses the others if wanted. One that fails
-    /// keeps none of the others from their turn: on a full disk, what is removed makes room.
+    /// Removes backups that are too old or too many, and compresses the remaining ones if configured.
+    /// Continues after an error: on a full disk, removals free space.
     pub fn tidy(&self, path: &Path, now: SystemTime) -> io::Result<()> {
         let oldest = self.age_max.and_then(|age| now.checked_sub(age)).map(stamp);
         let is_over = |at: usize, stamp: &String| {
@@ -105,7 +105,7 @@ impl Rotation {
     }
 }
 
-/// A backup that another process or thread has removed meanwhile is no error.
+/// Ignores the error if another process or thread has already removed the backup.
 fn or_gone(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -113,7 +113,7 @@ fn or_gone(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The compressed file appears whole, or not at all.
+/// Compresses a backup. The compressed file appears only when complete.
 fn compress(backup: &Path) -> io::Result<()> {
     let (whole, draft) = (compressed(backup), backup.with_extension("gz.tmp"));
     let written = write_compressed(backup, &draft).and_then(|()| std::fs::rename(&draft, whole));
@@ -127,7 +127,7 @@ fn compress(backup: &Path) -> io::Result<()> {
 fn write_compressed(backup: &Path, to: &Path) -> io::Result<()> {
     let mut from = File::open(backup)?;
     let file = files::create(to)?;
-    // Who may read the file may read its backups.
+    // Same permissions as the log file.
     file.set_permissions(from.metadata()?.permissions())?;
     let mut encoder = GzEncoder::new(file, Compression::default());
     io::copy(&mut from, &mut encoder)?;
@@ -140,7 +140,7 @@ fn compressed(backup: &Path) -> PathBuf {
     name.into()
 }
 
-/// The name of a file before and after the place of its time.
+/// Splits a file name at the position of its time.
 fn parts(path: &Path) -> (String, String) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.rfind('.') {
@@ -149,7 +149,7 @@ fn parts(path: &Path) -> (String, String) {
     }
 }
 
-/// As `2006-01-02T15-04-05.000`.
+/// Formats a time as `2006-01-02T15-04-05.000`.
 fn stamp(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at.max(UNIX_EPOCH)).to_string().trim_end_matches('Z').replace(':', "-")
 }
@@ -231,14 +231,14 @@ mod tests {
         for backup in &made {
             std::fs::write(backup, "text").unwrap();
         }
-        // The newest: what it would be written to is taken.
+        // Blocks the latest backup: a directory has the name of its temporary file.
         let taken = made[3].with_extension("gz.tmp");
         std::fs::create_dir(&taken).unwrap();
         let rotation = Rotation { backups_max: 2, compresses: true, ..Rotation::default() };
         rotation.tidy(&path, UNIX_EPOCH).unwrap_err();
         let left: Vec<PathBuf> = backups(&path).unwrap().into_iter().map(|(_, path)| path).collect();
         assert_eq!(left, [made[3].clone(), compressed(&made[2])]);
-        // A draft that cannot become the whole one is not left.
+        // A temporary file that cannot be renamed is removed.
         std::fs::remove_dir(&taken).unwrap();
         std::fs::create_dir(compressed(&made[3])).unwrap();
         rotation.tidy(&path, UNIX_EPOCH).unwrap_err();

@@ -1,4 +1,4 @@
-//! What lines are written to: standard error and output, files, and systemd's journal.
+//! Destinations of log lines: standard error and output, files, and systemd's journal.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -17,11 +17,10 @@ use tracing::Level;
 use super::outlet::{QueuedLine, Sink, Unwritten};
 use super::rotation::{self, Rotation};
 
-/// Bytes in one write to an output.
+/// Maximum bytes per write to an output.
 const WRITE_BYTES: usize = 64 << 10;
 const JOURNAL: &str = "/run/systemd/journal/socket";
 
-/// Standard error or standard output.
 pub struct Standard<W>(pub Whole<W>);
 
 impl<W: Write + Send> Sink for Standard<W> {
@@ -36,7 +35,8 @@ impl<W: Write + Send> Sink for Standard<W> {
     }
 }
 
-/// The first lines as one text, of at most `bytes` if there is more than one, and the others.
+/// Joins the first lines into a text of at most `bytes`, but at least one line. Returns the text and the
+/// remaining lines.
 fn joined(lines: &[QueuedLine], bytes: u64) -> (String, &[QueuedLine]) {
     let mut text = String::new();
     let mut count = 0;
@@ -51,7 +51,7 @@ fn joined(lines: &[QueuedLine], bytes: u64) -> (String, &[QueuedLine]) {
     (text, &lines[count..])
 }
 
-/// Writes whole lines: after a line that was cut short by a failing write, the next text begins a line.
+/// Writer of whole lines: after a write error within a line, the next text starts on a new line.
 #[derive(Debug)]
 pub struct Whole<W> {
     to: W,
@@ -85,13 +85,13 @@ impl<W: Write> Whole<W> {
     }
 }
 
-/// A file that is appended to, and replaced by an empty one when it is full.
+/// A file that is appended to, and rotated when it is full.
 pub struct LogFile {
     path: PathBuf,
-    /// None after an attempt to open it that failed.
+    /// None if the last attempt to open it failed.
     open: Option<(Whole<File>, u64)>,
     rotation: Option<Rotation>,
-    /// Of a file that is made: that of the last one, which the operator may have changed.
+    /// Mode of new files: that of the last file, which the operator may have changed.
     mode: u32,
 }
 
@@ -99,13 +99,12 @@ impl LogFile {
     pub fn open(path: &Path, rotation: Option<Rotation>) -> io::Result<LogFile> {
         let mode = 0o644;
         let (file, length) = open(path, mode)?;
-        // A pipe or a device is never full, and its name is not this process's to move.
+        // A pipe or device is never full and must not be renamed.
         let is_regular = file.to.metadata()?.is_file();
         let rotation = rotation.filter(|_| is_regular);
         Ok(LogFile { path: path.to_owned(), open: Some((file, length)), rotation, mode })
     }
 
-    /// The open file and its length.
     fn current(&mut self) -> io::Result<&mut (Whole<File>, u64)> {
         if self.open.is_none() {
             self.open = Some(open(&self.path, self.mode)?);
@@ -113,7 +112,7 @@ impl LogFile {
         let current = self.open.as_mut().expect("it was just opened");
         let (file, length) = &mut *current;
         if file.is_cut {
-            // A part of the last text is in the file, unless another program has emptied it to make room.
+            // The file contains a partial line, unless another program has truncated it.
             let metadata = file.to.metadata()?;
             *length = metadata.len();
             file.is_cut = metadata.len() > 0 || !metadata.is_file();
@@ -121,7 +120,7 @@ impl LogFile {
         Ok(current)
     }
 
-    /// Writes as many lines as fit, at least one, and returns the others.
+    /// Writes as many lines as fit, at least one, and returns the remaining lines.
     fn write_first<'a>(&mut self, lines: &'a [QueuedLine]) -> io::Result<&'a [QueuedLine]> {
         let length = self.current()?.1;
         let first_bytes = lines.first().map_or(0, |line| line.text.len() as u64);
@@ -140,7 +139,7 @@ impl LogFile {
         Ok(rest)
     }
 
-    /// Moves the file away. Where that fails, lines go on into it.
+    /// Renames the full file. If that fails, lines are still appended to it.
     fn rotate(&mut self, rotation: &Rotation) {
         let backup = rotation::backup(&self.path, SystemTime::now());
         if std::fs::rename(&self.path, backup).is_ok() {
@@ -161,14 +160,14 @@ impl Sink for LogFile {
     }
 
     fn reopen(&mut self) {
-        // Where the name cannot be opened, lines go on into the file that is open.
+        // If the name cannot be opened, lines are still appended to the open file.
         if let Ok(opened) = open(&self.path, self.mode) {
             self.open = Some(opened);
         }
     }
 }
 
-/// A pipe that no process reads is an error, not a wait.
+/// Opens a file for appending. Fails for a pipe without a reader, instead of blocking.
 fn open(path: &Path, mode: u32) -> io::Result<(Whole<File>, u64)> {
     let mut options = File::options();
     let at_once = OFlags::NONBLOCK.bits().cast_signed();
@@ -176,7 +175,7 @@ fn open(path: &Path, mode: u32) -> io::Result<(Whole<File>, u64)> {
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     let metadata = file.metadata()?;
     let length = metadata.len();
-    // Its last line may have been cut short by a full disk, or by the end of the process that wrote it.
+    // A full disk or a crash may have left a partial last line.
     let has_lines = metadata.is_file() && length > 0;
     let is_cut = has_lines && last_byte(path, length).is_ok_and(|byte| byte != b'\n');
     Ok((Whole { to: file, is_cut }, length))
@@ -188,8 +187,8 @@ fn last_byte(path: &Path, length: u64) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// systemd's journal, by its own protocol: a datagram for each line. One that is too large for the socket goes
-/// as a sealed file in memory, whose descriptor is sent. A line that cannot be sent does not stop the others.
+/// systemd's journal, by its native protocol: a datagram per line. A line too large for the socket is sent as
+/// the descriptor of a sealed file in memory. A line that cannot be sent does not affect other lines.
 pub struct Journal {
     path: PathBuf,
     socket: UnixDatagram,
@@ -208,7 +207,7 @@ impl Journal {
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
         self.send_once(datagram).or_else(|_| {
-            // A journal that was started again may have another socket at its path.
+            // A restarted journal may have a new socket at its path.
             self.socket.connect(&self.path)?;
             self.send_once(datagram)
         })
@@ -221,7 +220,8 @@ impl Journal {
         }
     }
 
-    /// The journal accepts such a file because its seals keep it from changing while it is read.
+    /// Sends a datagram as a file in memory. The journal accepts it because the seals prevent changes while
+    /// it is read.
     fn send_in_memory(&self, datagram: &[u8]) -> io::Result<()> {
         let file = memfd_create("journal-line", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut file = File::from(file);
@@ -236,7 +236,8 @@ impl Journal {
     }
 }
 
-/// Larger than the socket's buffer, or than the memory that the kernel finds in one piece.
+/// Reports whether the datagram exceeds the socket's buffer, or the contiguous memory available to the
+/// kernel.
 fn is_too_large(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::NOBUFS))
 }
@@ -257,7 +258,7 @@ fn datagram(line: &QueuedLine) -> Vec<u8> {
     };
     let text = line.text.trim_end();
     let mut datagram = format!("PRIORITY={priority}\nSYSLOG_IDENTIFIER=kv-server\nMESSAGE\n").into_bytes();
-    // With its length before it, a text may have line breaks.
+    // The length prefix permits line breaks in the text.
     datagram.extend_from_slice(&(text.len() as u64).to_le_bytes());
     datagram.extend_from_slice(text.as_bytes());
     datagram.push(b'\n');
@@ -279,7 +280,7 @@ mod tests {
         texts.iter().map(|text| QueuedLine { level: Level::INFO, text: (*text).into() }).collect()
     }
 
-    /// Takes as many bytes as there is room for.
+    /// Accepts bytes up to a remaining capacity.
     struct Disk(usize, Vec<u8>);
 
     impl Write for &mut Disk {
@@ -381,7 +382,7 @@ mod tests {
         assert!(text.ends_with(b"b\n") && files.is_empty());
     }
 
-    /// A datagram, and the files that came with it.
+    /// Returns a datagram and the files sent with it.
     fn receive(socket: &UnixDatagram) -> (Vec<u8>, Vec<OwnedFd>) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -411,7 +412,7 @@ mod tests {
         let path = directory.path().join("kv.log");
         let read = || std::fs::read_to_string(&path).unwrap();
         let rotation = Rotation { bytes_max: 20, ..Rotation::default() };
-        // As a full disk leaves it: the process ended, or went on.
+        // State after a full disk; the process has exited, or continues.
         std::fs::write(&path, "cut").unwrap();
         let mut file = LogFile::open(&path, Some(rotation)).unwrap();
         file.write(&lines(&["a\n"])).unwrap();
@@ -421,12 +422,12 @@ mod tests {
             whole.to.write_all(b"cut").unwrap();
             whole.is_cut = true;
         };
-        // Another program empties it to make room.
+        // Another program truncates the file to free space.
         cut(&mut file);
         std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
         file.write(&lines(&["b\n"])).unwrap();
         assert_eq!(read(), "b\n");
-        // What was written of a line counts, and the next file begins with a whole one.
+        // Written bytes of a partial line count, and the next file starts with a whole line.
         cut(&mut file);
         file.write(&lines(&["sixteen bytes..\n"])).unwrap();
         assert_eq!(read(), "sixteen bytes..\n");

@@ -1,5 +1,4 @@
-//! What a core holds in memory is bounded by bytes: however long an entry is, and however slow the others
-//! are.
+//! The memory of a core is bounded in bytes, regardless of entry sizes and of slow peers.
 
 use raft::Storage as _;
 use raft::eraftpb::{Message, MessageType};
@@ -17,7 +16,7 @@ fn setup(entry_bytes_max: usize) -> CoreSetup {
     CoreSetup { apply_bytes_max: 8 * MIB, entry_bytes_max, ..CoreSetup::of_tests() }
 }
 
-/// A leader of three in term 2; its followers say what the test says.
+/// Returns a leader of three members in term 2; the test plays its followers.
 pub(super) fn leader(entry_bytes_max: usize, cache_bytes_max: usize) -> CoreBench {
     let mut bench = bench_of(&[1, 2, 3], &setup(entry_bytes_max), cache_bytes_max);
     let jobs = bench.hear(heartbeat(1)).persist;
@@ -42,7 +41,8 @@ fn bulk(sent: &[Outbound], peer: u64) -> usize {
     to_peer.map(|message| message.bytes.len()).sum()
 }
 
-/// Proposes and syncs until the leader takes no more; returns what left for others.
+/// Proposes and syncs until the leader rejects; returns the number of accepted batches and the sent
+/// messages.
 pub(super) fn propose_all(bench: &mut CoreBench, bytes: usize, count: usize) -> (usize, Vec<Outbound>) {
     let mut sent = Vec::new();
     for taken in 0..count {
@@ -78,7 +78,8 @@ fn a_leader_takes_no_more_than_its_bound_of_uncommitted_bytes() {
 fn a_follower_that_acknowledges_nothing_holds_no_more_than_the_window() {
     let bytes = 8 * MIB;
     let mut bench = leader(bytes + 100, MIB);
-    // Member 2 is known to follow; member 3 acknowledges all, so that everything commits and more can come.
+    // Member 2 is known to follow; member 3 acknowledges all, so that all entries commit and more can be
+    // proposed.
     acknowledge(&mut bench, 2, 1);
     acknowledge(&mut bench, 3, 1);
     let mut to_silent = 0;
@@ -122,7 +123,7 @@ fn a_follower_far_behind_is_read_to_in_portions() {
         acknowledge(&mut bench, 3, last.0);
         bench.core.handle(Event::Applied { index: last }).unwrap();
     }
-    // It answers the probe, and then gets what its window holds, in messages of their bound.
+    // It responds to the probe, and then receives a window of entries, in messages of limited size.
     let effects = acknowledge(&mut bench, 2, 1);
     let longest = effects.send.iter().map(|message| message.bytes.len()).max().unwrap();
     assert!(longest <= RaftLimits::MESSAGE_BYTES_MAX as usize + MIB / 2, "{longest}");
@@ -131,7 +132,7 @@ fn a_follower_far_behind_is_read_to_in_portions() {
 
 #[test]
 fn a_candidate_with_much_to_apply_reads_a_bounded_part_of_it() {
-    // 40 MiB are committed and none of it is applied; standing for election makes raft-rs look at all of it.
+    // 40 MiB are committed and none of it is applied; campaigning makes raft-rs scan all of it.
     let mut bench = bench_of(&[1, 2, 3], &CoreSetup { apply_bytes_max: 1, ..setup(MIB) }, MIB);
     for index in 0..40 {
         let message = Message { commit: index, ..append(1, index, u64::from(index > 0), &[MIB]) };

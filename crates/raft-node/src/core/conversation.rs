@@ -1,9 +1,9 @@
-//! For fuzzers: any sequence of messages and local events, played to a core with a log.
+//! Fuzzing: plays arbitrary sequences of messages and local events to a core with a log.
 //!
-//! Laws: no panic, no fatal error; the commit index never goes back; what was committed keeps its term; a
-//! member that is not confirmed sends and writes nothing. The input is read as a program, one operation after
-//! another. Numbers of messages lie near those of the core, or near the limits of their type: random ones
-//! would almost all be refused for the same reason.
+//! Checked properties: no panic, no fatal error; the commit index never decreases; committed entries keep
+//! their term; an unconfirmed member sends and writes no data. The input is interpreted as a program, one
+//! operation after another. Numbers in messages are close to those of the core, or to the limits of their
+//! type: random ones would almost all be rejected for the same reason.
 
 use std::path::Path;
 
@@ -22,10 +22,10 @@ use crate::wire::{BatchBuilder, BatchId, SnapshotOutcome, written};
 use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Role, StoreState, Term};
 
 const ID: u64 = 1;
-/// Enough for a few elections and a log of some segments; more costs time and finds nothing.
+/// Enough for a few elections and a log of some segments; more takes time without finding faults.
 const OPERATIONS_MAX: usize = 256;
 
-/// Plays `program` and panics if a law is broken.
+/// Plays `program` and panics if a property is violated.
 #[doc(hidden)]
 pub fn fuzzed_conversation(program: &[u8]) {
     let mut program = FuzzInput(program);
@@ -39,19 +39,19 @@ pub fn fuzzed_conversation(program: &[u8]) {
     }
 }
 
-/// A core with its disk, and what is under way to it.
+/// A core with its disk, and its input in flight.
 struct CoreUnderTest {
     core: Core,
     wal: Wal<SimFs>,
     jobs: Vec<PersistJob>,
     handed: LogIndex,
-    /// Terms of committed entries, as first seen.
+    /// Terms of committed entries, as first observed.
     committed: Vec<(LogIndex, Term)>,
 }
 
 impl CoreUnderTest {
-    /// A follower of member 2 in term 3 with some entries, a member whose store is lost, or one that is not
-    /// confirmed.
+    /// Creates a follower of member 2 in term 3 with some entries, a member that has lost its store, or an
+    /// unconfirmed one.
     fn new(kind: u8) -> CoreUnderTest {
         let setup = CoreSetup {
             id: ID,
@@ -146,7 +146,7 @@ impl CoreUnderTest {
         }
     }
 
-    /// A message as any peer might make it up.
+    /// Returns a message that a malicious peer could send.
     fn message(&self, program: &mut FuzzInput<'_>) -> (u64, Message) {
         use MessageType::*;
         let kinds = [
@@ -269,7 +269,7 @@ fn batch(bytes: usize) -> Bytes {
     builder.finish()
 }
 
-/// The rest of the input; zeros when it is used up.
+/// The remaining input; zeros after its end.
 struct FuzzInput<'p>(&'p [u8]);
 
 impl FuzzInput<'_> {
@@ -286,7 +286,7 @@ impl FuzzInput<'_> {
         Bytes::copy_from_slice(bytes)
     }
 
-    /// A number near `base`, a small one, or one near a limit.
+    /// Returns a number near `base`, a small one, or one near a limit.
     fn number(&mut self, base: u64) -> u64 {
         let byte = self.byte();
         let offset = u64::from(byte & 7);
@@ -308,7 +308,7 @@ impl FuzzInput<'_> {
 mod tests {
     use super::*;
 
-    /// Programs from a generator, so that every run of the tests plays the same ones.
+    /// Generates programs deterministically, so that every run of the tests plays the same ones.
     fn programs(count: u64) -> impl Iterator<Item = Vec<u8>> {
         (0..count).map(|seed| {
             let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

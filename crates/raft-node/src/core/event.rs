@@ -1,11 +1,10 @@
-//! What goes into the Raft core and what comes out of it: plain values, so that both can be written down and
-//! replayed.
+//! Input and output of the Raft core: plain values, so that both can be recorded and replayed.
 //!
-//! * Everything that chance or time decides is an event or part of the [`CoreSetup`]; so a list of events is
-//!   a test, and the list of a failed run replays it.
-//! * An event says what happened outside; it never asks for an answer in place.
-//! * Effects are collected per turn. Their order does not matter except where the types enforce it: what
-//!   promises durability is not among [`Effects::send`] but inside a [`PersistJob`].
+//! * All randomness and time is in events or in the [`CoreSetup`], so a list of events is a test, and the
+//!   list of a failed run replays it.
+//! * An event reports an external fact; it has no return value.
+//! * Effects are collected per poll. Their order does not matter except where the types enforce it: messages
+//!   that promise durability are inside a [`PersistJob`], not in [`Effects::send`].
 
 use bytes::Bytes;
 
@@ -14,35 +13,36 @@ use crate::log::{Durable, PersistJob};
 use crate::wire::{Outbound, SnapshotOffer, SnapshotOutcome};
 use crate::{ChangeCheck, EmptyLog, LogIndex, LogPosition, Membership, NodeId, StoreState};
 
-/// What happened.
+/// An external event.
 #[derive(Debug)]
 pub enum Event {
     /// One tick of the clock passed.
     Tick,
     /// A peer's bytes arrived.
     Message { from: NodeId, bytes: Bytes },
-    /// A sync covered everything up to this job.
+    /// A sync covered all jobs up to this one.
     Durable(Durable),
     /// The state machine has applied everything up to this index.
     Applied { index: LogIndex },
-    /// The membership that the machine holds after the entry or install at this index, before the report that
-    /// it is applied.
+    /// The membership of the machine after the entry or install at this index. Reported before `Applied`.
     Membership { at: LogIndex, membership: Membership },
-    /// The membership as another member has it. Of use while this one has no list, and is not confirmed.
+    /// The membership according to another member. Used only while this one has no membership and is
+    /// unconfirmed.
     PeerMembership(Membership),
-    /// A message to this peer was lost, or the way to it.
+    /// A message to this peer, or the connection to it, was lost.
     Unreachable { peer: NodeId },
     /// The state machine's store has made everything up to here durable.
     Checkpointed { at: LogPosition },
-    /// A stream that a [`SnapshotOffer`] asked for has ended.
+    /// The stream requested by a [`SnapshotOffer`] is complete or has failed.
     SnapshotReported { peer: NodeId, outcome: SnapshotOutcome },
     /// Leadership should go to this voter.
     TransferLeader { to: NodeId },
-    /// A read round begins; `context` names it for ever.
+    /// A read round starts; `context` is its permanent name.
     ReadIndex { context: Bytes },
-    /// The other members have answered this one, whose log was empty; see [`crate::Inquiry`].
+    /// The other members have replied to the inquiry of this one, which had an empty log; see
+    /// [`crate::Inquiry`].
     Confirmed(Confirmation),
-    /// The machine's state is wrong and is to be replaced by the leader's.
+    /// The machine's state is wrong and must be replaced by the leader's.
     Reseed,
 }
 
@@ -53,67 +53,68 @@ pub struct CommittedEntry {
     pub payload: Payload,
 }
 
-/// What a committed entry holds.
+/// The content of a committed entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Nothing: a new leader's first entry.
+    /// No content: the first entry of a new leader.
     Empty,
-    /// The bytes of a batch of commands.
     Batch(Bytes),
-    /// The bytes of a batch whose command changes the membership.
     Change(Bytes),
-    /// Not an entry: a staged snapshot becomes the machine's state, in place of the entries up to here.
+    /// A staged snapshot instead of an entry; replaces the machine's state and the entries up to here.
     Install,
 }
 
-/// What must be done outside, in any order but for what the types enforce.
+/// External actions, in any order except where the types enforce one.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// May leave at once: a leader's entries, heartbeats, requests for votes that promise nothing yet.
+    /// Messages that may be sent immediately: a leader's entries, heartbeats, pre-vote requests.
     pub send: Vec<Outbound>,
-    /// For the disk, in this order; see [`crate::persist()`]. What it makes true is said by the messages inside.
+    /// Disk jobs, in this order; see [`crate::persist()`]. Messages that require their durability are
+    /// inside.
     pub persist: Vec<PersistJob>,
-    /// Followers that need the state: streams to begin; see [`crate::Transport::send_snapshot`].
+    /// Followers that need a snapshot: streams to start; see [`crate::Transport::send_snapshot`].
     pub snapshots: Vec<SnapshotOffer>,
-    /// Snapshots that came and will not be installed: what was staged for them is of no use.
+    /// Received snapshots that will not be installed: their staged state can be removed.
     pub snapshots_ignored: Vec<LogPosition>,
-    /// A member needs a snapshot at or after this index, and the newest checkpoint is older; see
+    /// A member needs a snapshot at or after this index, and the latest checkpoint is older; see
     /// [`crate::Host::checkpoint_wanted`].
     pub checkpoint_wanted: Option<LogIndex>,
-    /// More is waiting: turn again without waiting for events.
+    /// More work is pending: poll again without waiting for events.
     pub more: bool,
 }
 
-/// What one turn of the core calls for.
+/// Output of a poll of the core.
 #[derive(Debug, Default)]
 pub struct CoreTurn {
     pub effects: Effects,
-    /// For the machine, in this order, each once.
+    /// Entries for the machine, in this order, each once.
     pub committed: Vec<CommittedEntry>,
-    /// Read rounds that a quorum confirmed, with the index that must be applied before the reads.
+    /// Read rounds confirmed by a quorum, with the index that must be applied before the reads.
     pub confirmed: Vec<(Bytes, LogIndex)>,
 }
 
-/// How a core is set up. Everything that chance decides comes in here.
+/// Parameters of a core, including all randomness.
 #[derive(Clone, Debug)]
 pub struct CoreSetup {
     pub id: NodeId,
-    /// Between two heartbeats of a leader.
+    /// Ticks between two heartbeats of a leader.
     pub heartbeat_ticks: u32,
-    /// A leader that hears no quorum for this long steps down; a follower trusts its leader for this long.
+    /// Election timeout: a leader without a quorum for this long steps down; a follower trusts its leader
+    /// for this long.
     pub election_ticks: u32,
-    /// Where the election timeout is drawn from, not below `election_ticks`; a range of one leaves no chance.
+    /// Range of the randomized election timeout, not below `election_ticks`; a range of one makes it
+    /// deterministic.
     pub timeout_ticks: std::ops::Range<u32>,
-    /// Committed entries that may be with the apply step at a time.
+    /// Maximum bytes of committed entries in the apply step.
     pub apply_bytes_max: usize,
-    /// The longest entry that may be proposed; it bounds what is on its way to a follower.
+    /// Maximum size of a proposed entry; it bounds the data in flight to a follower.
     pub entry_bytes_max: usize,
     /// See [`crate::Config::catch_up_entries`].
     pub catch_up_entries: u64,
     pub store: StoreState,
     pub empty_log: EmptyLog,
-    /// The membership that the machine holds, if it holds one: then it is the truth for what the machine has
-    /// applied. None: the members are those that the log was begun with, for ever.
+    /// The membership stored by the machine; if present it is authoritative for the applied state. None: the
+    /// membership in the initial log is permanent.
     pub membership: Option<Membership>,
     /// See [`crate::Config::removed_by`].
     pub removed_by: fn(&[u8]) -> Option<NodeId>,
@@ -125,7 +126,7 @@ pub struct CoreSetup {
 
 #[cfg(test)]
 impl CoreSetup {
-    /// Member 1, whose election timeout is always ten ticks.
+    /// Member 1, with a fixed election timeout of ten ticks.
     pub(crate) fn of_tests() -> CoreSetup {
         CoreSetup {
             id: 1,

@@ -1,29 +1,32 @@
-//! Changes of the membership: one at a time into the log, and into raft-rs when the machine has applied them.
+//! Membership changes: proposed one at a time, and passed to raft-rs when the machine has applied them.
 //!
 //! ```text
-//!   propose ─▶ waiting ─none under way─▶ separate entry ─committed─▶ machine ─Event::Membership─▶ raft-rs
+//!   propose ─▶ queue ─none in progress─▶ separate entry ─committed─▶ machine ─Event::Membership─▶ raft-rs
 //! ```
 //!
-//! * The machine decides what an entry changes; it may refuse. What it holds after the entry is the
-//!   membership from that index on, on every member. raft-rs never sees a change that the machine refused.
-//! * A leader proposes a change when its machine has applied the one before, and everything that it found in
-//!   its log when it was elected. So the majorities of two memberships in use meet.
-//! * The voters in force must have committed an entry before the next change enters the log. A change that
+//! * The machine decides the effect of an entry; it may reject it. Its membership after the entry is in
+//!   force from that index on, on every member. raft-rs never sees a change that the machine rejected.
+//! * A leader proposes a change only after its machine has applied the previous one, and all entries that
+//!   were in its log when it was elected. So the majorities of two memberships in use overlap.
+//! * The current voters must have committed an entry before the next change enters the log. A change that
 //!   they cannot commit would stay there, and no member with an empty log is confirmed while one does: a
 //!   second member that has not started yet could never start.
-//! * The process may refuse a change when its turn has come ([`crate::ChangeCheck`]): the list of members at
-//!   that time is the one that the change would be applied to. Such a change enters the log as an ordinary
-//!   command, in which every machine refuses it. So its proposer is answered, and versions without the check
+//! * The process may reject a queued change before it is proposed ([`crate::ChangeCheck`]): the membership
+//!   at that time is the one that the change would apply to. A rejected change enters the log as an ordinary
+//!   command, which every machine rejects. So its proposer gets a response, and versions without the check
 //!   agree.
-//! * Until a change is reported as applied, nothing at or after its index is.
-//! * A member does not stand for election while a change is committed that raft-rs does not count by yet. The
-//!   core looks for one itself: raft-rs looks only as far as one read of the log reaches.
-//! * A member without its store applies no change. It stands if each committed change leaves the voters that
-//!   it was given, applied or refused: then those are still the voters.
-//! * A leader hands over before it removes itself: the new one makes the change, and what clients wrote
-//!   meanwhile is forwarded to it. Without a successor within an election timeout it removes itself.
-//! * A leader that is no voter any more hands over, and steps down in any case. It serves no reads.
-//! * A voter that a change leaves alone stands when it has applied that: it has no other to hear of.
+//! * Until a change is reported as applied, no entry at or after its index is.
+//! * A member does not campaign while a committed change is not in effect in raft-rs. The core searches the
+//!   log for such a change, because raft-rs only searches the first read of the log.
+//! * A member without its store does not apply changes. It campaigns if every committed change leaves its
+//!   given voters unchanged, applied or rejected: then they are still the voters.
+//! * A leader transfers leadership before it removes itself: the new leader proposes the change, and
+//!   concurrent client writes are forwarded to it. Without a successor within an election timeout it removes
+//!   itself.
+//! * A leader that is not a voter any more transfers leadership, and steps down in any case. It does not
+//!   serve reads.
+//! * A voter that becomes the only one campaigns when it has applied that change: it does not wait for a
+//!   leader.
 
 use bytes::Bytes;
 use raft::GetEntriesContext;
@@ -34,14 +37,14 @@ use super::Core;
 use crate::wire::{Batch, change_batch, change_payload, refused_change};
 use crate::{Fatal, LogIndex, Membership, NodeId, Progress, Role, StoreState};
 
-/// Changes that wait on a leader. More are dropped, and their proposers time out: an operator makes one at a
-/// time.
+/// Limit of queued changes on a leader. Further ones are dropped, and their proposers time out: operators
+/// make changes one at a time.
 const CHANGES_WAITING_MAX: usize = 16;
 
-/// What a member reports of its state holds for so many election timeouts. It reports with each answer.
+/// Validity of a member's applied index, in election timeouts. Each response renews it.
 const REPORTED_TIMEOUTS: u32 = 3;
 
-/// Messages that carry such a report.
+/// Reports whether a message of this type carries an applied index.
 pub(super) fn may_report(message: &Message) -> bool {
     match message.msg_type {
         MessageType::MsgAppendResponse => !message.reject,
@@ -50,7 +53,7 @@ pub(super) fn may_report(message: &Message) -> bool {
 }
 
 impl Membership {
-    /// As raft-rs writes it.
+    /// Converts it to the representation of raft-rs.
     pub(crate) fn to_conf(&self) -> ConfState {
         let sorted = |list: &[u64]| {
             let mut list = list.to_vec();
@@ -61,8 +64,8 @@ impl Membership {
     }
 }
 
-/// The single changes that lead from one membership to another, in an order that never leaves it without
-/// voters.
+/// Returns the single changes that lead from one membership to another, in an order that always leaves a
+/// voter.
 fn steps(from: &ConfState, to: &ConfState) -> Vec<(ConfChangeType, u64)> {
     let added = to.voters.iter().filter(|id| !from.voters.contains(id));
     let learners = to.learners.iter().filter(|id| !from.learners.contains(id));
@@ -84,7 +87,7 @@ fn steps(from: &ConfState, to: &ConfState) -> Vec<(ConfChangeType, u64)> {
 }
 
 impl Core {
-    /// Takes a change in. On a leader it waits for its turn.
+    /// Queues a change. A leader proposes it when possible.
     pub(super) fn await_change(&mut self, batch: Bytes) {
         if self.changes.len() >= CHANGES_WAITING_MAX {
             tracing::warn!("a change of the membership is dropped: too many wait");
@@ -93,14 +96,14 @@ impl Core {
         self.changes.push_back(batch);
     }
 
-    /// Whether a change may enter the log now.
+    /// Reports whether a change may enter the log now.
     fn may_change(&self) -> bool {
         let is_alone = !self.raw.raft.has_pending_conf() || base::mutant("changes-at-once");
         is_alone && self.raw.raft.commit_to_current_term() && self.ready_for_proposals().is_ok()
     }
 
-    /// Whether the voters in force have committed an entry. If there is none that they could commit, an empty
-    /// one is proposed.
+    /// Reports whether the current voters have committed an entry. If no entry is pending, proposes an empty
+    /// one.
     fn voters_have_committed(&mut self) -> bool {
         if self.commit() > self.committed_before || base::mutant("change-before-a-commit") {
             return true;
@@ -111,8 +114,8 @@ impl Core {
         false
     }
 
-    /// Whether the next change waits for another member to lead, since it removes this one. One offer is
-    /// made.
+    /// Reports whether the next change is delayed for a leadership transfer because it removes this member.
+    /// A transfer is attempted once.
     fn offers_office(&mut self) -> bool {
         let Some(batch) = self.changes.front() else { return false };
         let commands = Batch::parse(batch).and_then(|batch| batch.commands());
@@ -126,8 +129,8 @@ impl Core {
         true
     }
 
-    /// The changes of a member that no longer leads. Those that it handed over for go to the new leader;
-    /// others are dropped: their proposers time out.
+    /// Handles queued changes after losing leadership. Changes that caused a transfer are forwarded to the
+    /// new leader; the remaining ones are dropped, and their proposers time out.
     pub(super) fn release_changes(&mut self) {
         if self.role() == Role::Leader {
             return;
@@ -139,7 +142,7 @@ impl Core {
         }
     }
 
-    /// The next change, as a separate entry.
+    /// Proposes the next change as a separate entry.
     pub(super) fn propose_change(&mut self) {
         if self.changes.is_empty() || self.role() != Role::Leader {
             return;
@@ -164,9 +167,9 @@ impl Core {
             ..Message::default()
         };
         if base::mutant("changes-at-once") {
-            self.raw.raft.pending_conf_index = 0; // raft-rs would replace the second one by an empty entry.
+            self.raw.raft.pending_conf_index = 0; // Otherwise raft-rs replaces a second change by an empty entry.
         }
-        // Refused while too much is uncommitted: it goes on waiting.
+        // Rejected while too many bytes are uncommitted: it stays queued.
         if self.raw.step(message).is_ok() {
             self.changes.pop_front();
             self.has_offered_office = false;
@@ -178,7 +181,7 @@ impl Core {
         command().is_none_or(|command| self.change_check.passes(&command))
     }
 
-    /// The members as raft-rs counts them.
+    /// Returns the membership in effect in raft-rs.
     #[cfg(test)]
     pub fn membership(&self) -> Membership {
         let conf = &self.raw.store().state.conf;
@@ -188,25 +191,25 @@ impl Core {
         membership
     }
 
-    /// Another member has this membership. This one was given another at its start, and may not have been
-    /// confirmed by that: it is confirmed by its present voters only. Nothing was counted by the former list
-    /// yet. An imported state is given up in a cluster that has begun, and only that one has another list.
+    /// Adopts the membership reported by another member. This member started with an older one, and only the
+    /// current voters can confirm it. The older membership was not used to count votes yet. An imported
+    /// state is discarded in a cluster that has started, and only such a cluster has a different membership.
     pub(super) fn peer_membership(&mut self, membership: &Membership) -> Result<(), Fatal> {
         let mut ids: Vec<u64> = membership.ids().collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();
-        // What another member says ends no process.
+        // Invalid input from another member is ignored and not fatal.
         let is_list = !membership.voters.is_empty() && ids.len() == count && !ids.contains(&0);
         let has_no_state = self.waits_for_a_store() || !self.took_part();
         if is_list && self.is_unconfirmed && has_no_state { self.adopt(membership) } else { Ok(()) }
     }
 
-    /// The machine holds this membership since the entry or install at this index.
+    /// Handles the machine's membership after the entry or install at this index.
     ///
-    /// Only an entry removes members, and only those that the machine had before. A store that is installed
-    /// may be older than the list of before, and raft-rs counts by that of the sender since the store was
-    /// accepted: neither says that a member which is missing was removed, and it may be the leader.
+    /// Only an entry removes members, and only those in the machine's previous membership. An installed
+    /// store may be older than the previous membership, and raft-rs uses the sender's membership since the
+    /// store was accepted: neither implies that a missing member was removed, and it may be the leader.
     pub(super) fn machine_membership(&mut self, at: LogIndex, membership: &Membership) -> Result<(), Fatal> {
         let is_installed = self.snapshots.installing.is_some_and(|installing| installing.index == at);
         let before = std::mem::replace(&mut self.listed, membership.ids().collect());
@@ -216,7 +219,7 @@ impl Core {
         self.adopt(membership)
     }
 
-    /// Counts by this membership from now on.
+    /// Switches raft-rs to this membership.
     fn adopt(&mut self, membership: &Membership) -> Result<(), Fatal> {
         if !self.follows_machine {
             return Ok(());
@@ -260,7 +263,8 @@ impl Core {
         Ok(())
     }
 
-    /// Something was applied or synced. The removal of its leader may have left this voter alone.
+    /// Campaigns if the removal of the leader has left this voter alone. Called after entries were applied
+    /// or synced.
     pub(super) fn campaign_if_left_alone(&mut self) {
         if self.is_left_alone && self.may_campaign() {
             self.is_left_alone = false;
@@ -268,8 +272,8 @@ impl Core {
         }
     }
 
-    /// Whether a change may be committed that raft-rs does not count by yet. One part of the log is read per
-    /// call: true until all that is committed was looked at, so the caller asks again later.
+    /// Reports whether a committed change may not be in effect in raft-rs yet. Reads a part of the log per
+    /// call and returns true until all committed entries were checked, so the caller must retry later.
     pub(super) fn change_is_ahead(&mut self) -> bool {
         if !self.changing.is_empty() {
             return true;
@@ -279,7 +283,7 @@ impl Core {
         self.examined = self.examined.max(self.handed);
         if self.examined < commit {
             let why = GetEntriesContext::empty(false);
-            // A failure of the disk is kept by the log store, and ends the event.
+            // The log store records a disk failure, which fails the event.
             let (from, end) = (self.examined.0 + 1, commit.0 + 1);
             let part = self.raw.raft.raft_log.slice(from, end, None, why);
             for entry in part.unwrap_or_default() {
@@ -292,7 +296,7 @@ impl Core {
         self.examined < commit || self.newest_change > self.handed
     }
 
-    /// A member with its store counts by what it has applied, and looks at all changes again.
+    /// Restarts the check for a member that has its store, which uses its applied membership.
     fn forget_examined_by_others(&mut self) {
         let is_without_a_store = self.snapshots.store == StoreState::Lost;
         if self.examined_without_a_store != is_without_a_store {
@@ -301,15 +305,16 @@ impl Core {
         }
     }
 
-    /// Whether a change leaves the voters that a member without its store was given.
+    /// Reports whether a change leaves the given voters of a member without its store unchanged.
     fn is_without_effect(&self, entry: &Entry) -> bool {
         let command = || Batch::parse(&change_batch(&entry.data).ok()?).ok()?.commands().ok()?.iter().next();
         self.examined_without_a_store
             && command().is_some_and(|command| (self.keeps_voters)(&command, self.voters()))
     }
 
-    /// The voters by which raft-rs counts. None while the log may hold a change, committed or not, that it
-    /// does not count by yet: one part of the log is read, so a machine that lags far is read again.
+    /// Returns the voters in effect in raft-rs. Empty while the log may contain a change, committed or not,
+    /// that is not in effect yet. Reads a part of the log per call, so a far lagging machine needs several
+    /// calls.
     pub(super) fn settled_voters(&mut self) -> Vec<NodeId> {
         if self.change_is_ahead() {
             return Vec::new();
@@ -326,8 +331,8 @@ impl Core {
         self.voters().to_vec()
     }
 
-    /// A lone voter has no other to wait for. With a change ahead it may not be alone any more: then it
-    /// stands by its ticks, when its machine has applied that.
+    /// Campaigns as a lone voter, without waiting for a timeout. With a pending change it may not be alone
+    /// any more: then it campaigns by its ticks, when its machine has applied the change.
     pub(crate) fn campaign_alone(&mut self) {
         loop {
             let examined = self.examined;
@@ -340,7 +345,7 @@ impl Core {
         }
     }
 
-    /// A vote may bring the commit index to a candidate.
+    /// Steps down as a candidate if a vote response has raised the commit index to a pending change.
     pub(super) fn step_down_if_a_change_is_ahead(&mut self) {
         if self.role() == Role::Candidate && self.change_is_ahead() {
             self.step_down();
@@ -351,14 +356,14 @@ impl Core {
         self.voters().contains(&self.raw.raft.id)
     }
 
-    /// Whether this member leads and is no voter any more.
+    /// Reports whether this member leads without being a voter any more.
     pub(super) fn leads_as_a_stranger(&self) -> bool {
         self.role() == Role::Leader && !self.is_voter()
     }
 
-    /// A leader that is no voter any more asks a voter that has all entries to take over at once. It stays
-    /// for that only if all entries are committed and synced here: raft-rs counts an entry of a leader on the
-    /// leader's own progress, which is gone.
+    /// Requests a voter that has all entries to take over immediately. This leader stays in office for that
+    /// only if all entries are committed and synced here: raft-rs counts an entry of a leader through the
+    /// leader's own progress, which does not exist any more.
     fn leave_office(&mut self) {
         let last = self.last_index().0;
         let is_complete = self.commit().0 == last && self.raw.raft.raft_log.persisted == last;
@@ -370,7 +375,7 @@ impl Core {
         }
     }
 
-    /// raft-rs gives a transfer up after an election timeout; then such a leader steps down.
+    /// Steps down after raft-rs has aborted the transfer, an election timeout later.
     pub(super) fn end_office_of_a_stranger(&mut self) {
         if self.leads_as_a_stranger() && self.raw.raft.lead_transferee.is_none() {
             self.step_down();
@@ -382,7 +387,8 @@ impl Core {
         self.raw.raft.become_follower(term, raft::INVALID_ID);
     }
 
-    /// What this leader knows of a member's log and state. None if it does not lead, or knows no such member.
+    /// Returns the known log and state progress of a member. None if this member does not lead, or the
+    /// member is unknown.
     pub fn progress_of(&self, member: NodeId) -> Option<Progress> {
         let progress = self.raw.raft.prs().get(member).filter(|_| self.role() == Role::Leader)?;
         let matched = LogIndex(progress.matched);
@@ -395,27 +401,27 @@ impl Core {
         Some(Progress { matched, applied, last_index: self.last_index() })
     }
 
-    /// The entry that the machine's state reaches. 0 while it has no state, or is about to get another one.
+    /// Returns the index of the machine's state. 0 while it has no state, or will receive another one.
     fn applied_state(&self) -> LogIndex {
         if self.has_its_state() { LogIndex(self.raw.raft.raft_log.applied) } else { LogIndex::ZERO }
     }
 
-    /// Writes into acknowledgements, and into answers to heartbeats, what is applied here, and 1. Members
-    /// that do not know the hint ignore it; 0 is of a member that reports nothing.
+    /// Writes the applied index plus 1 into acknowledgements and heartbeat responses. Members that do not
+    /// support the hint ignore it; 0 means that a member does not report.
     pub(super) fn report_applied(&self, messages: &mut [Message]) {
         for message in messages.iter_mut().filter(|message| may_report(message)) {
             message.reject_hint = self.applied_state().next().0;
         }
     }
 
-    /// Notes what a member reports of its state.
+    /// Records the applied index reported by a member.
     pub(super) fn note_report(&mut self, message: &Message) {
         let is_heard = self.role() == Role::Leader && message.term == self.term().0 && may_report(message);
         match message.reject_hint.checked_sub(1) {
             Some(applied) if is_heard => {
                 self.reports.note(message.from, LogIndex(applied), self.election_ticks * REPORTED_TIMEOUTS);
             }
-            // A version that reports nothing, perhaps after one that did: it is judged by its log.
+            // The member's version does not report, possibly after one that did: only its log is considered.
             None if is_heard => self.reports.forget(message.from),
             _ => {}
         }
@@ -451,7 +457,7 @@ mod tests {
         }
     }
 
-    /// A member that joins is given the members at its start. They may change before it is confirmed.
+    /// A joining member is given the membership at its start. It may change before the member is confirmed.
     #[test]
     fn a_member_without_a_list_takes_another_one_until_it_is_confirmed() {
         let [four, five] = [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 5]]
@@ -475,8 +481,7 @@ mod tests {
         }
     }
 
-    /// A refused vote brings the commit index. raft-rs looks beyond it only as far as one read of the log
-    /// reaches.
+    /// A rejected vote raises the commit index. raft-rs searches only the first read of the log after it.
     #[test]
     fn a_candidate_that_learns_of_a_committed_change_steps_down() {
         let mut bench = bench(&[1, 2, 3], 8 << 20);

@@ -1,13 +1,15 @@
-//! Messages of a leader that followers do not answer: heartbeats, and appends without entries, which bring a
-//! commit index that has moved.
+//! Leader messages without a response: heartbeats, and appends without entries that announce a new commit
+//! index.
 //!
-//! The follower acknowledges the entries themselves. An acknowledgement that is lost is asked for again after
-//! the next heartbeat, by an append that is answered. So are all appends to a follower that is probed. A
-//! follower whose log does not fit, that asks for a snapshot, or that is in a later term, answers always.
+//! The follower acknowledges the entries themselves. A lost acknowledgement is requested again after the
+//! next heartbeat, by an append with a response. All appends to a follower in probe state have responses. A
+//! follower always responds if its log does not match, if it requests a snapshot, or if it is in a later
+//! term.
 //!
-//! An answer to a heartbeat says that the follower is there, and how far its log and its state are. So it is
-//! asked for until the follower was heard since the leader last counted who is there, which is once in each
-//! election timeout, and while the follower lacks something. One that confirms a read is always answered.
+//! A heartbeat response reports that the follower is active, and the progress of its log and state. It is
+//! therefore requested until the follower was active since the leader's last quorum check, which happens
+//! once per election timeout, and while the follower lags. A heartbeat that confirms a read always has
+//! a response.
 
 use raft::ProgressState;
 use raft::eraftpb::{Message, MessageType};
@@ -16,12 +18,12 @@ use super::Core;
 use super::membership::may_report;
 use crate::LogIndex;
 
-/// The hint of an append that is not to be answered. Members that do not know the hint answer it.
+/// Hint of an append without a response. Members that do not support it respond.
 pub(super) const NOT_ANSWERED: u64 = 1;
 
 impl Core {
-    /// Has raft-rs take in what may move this leader's commit index, or a tick, and marks the messages that
-    /// need no answer.
+    /// Runs an action that may raise this leader's commit index, or a tick, and marks the messages that need
+    /// no response.
     pub(super) fn marking_notices(&mut self, action: impl FnOnce(&mut Core)) {
         let sent_before = self.raw.raft.msgs.len();
         action(self);
@@ -50,7 +52,7 @@ impl Core {
         self.raw.raft.msgs = messages;
     }
 
-    /// Has raft-rs take in an append or a heartbeat, without its answer if none is wanted.
+    /// Handles an append or a heartbeat, and suppresses the response if none is requested.
     pub(super) fn receive_notice(&mut self, message: Message) {
         let is_notice =
             message.reject_hint == NOT_ANSWERED && message.entries.is_empty() && message.context.is_empty();

@@ -1,24 +1,23 @@
-//! ReadIndex requests of followers, answered without a heartbeat round where the request itself proves a
-//! majority.
+//! ReadIndex requests of followers. The leader responds without a heartbeat round if the request itself
+//! proves a majority.
 //!
-//! A leader may answer with its commit index if, at some moment after the reader asked, no other leader could
-//! have committed an entry that this one does not know. raft-rs confirms that by a heartbeat round. With two
-//! or three voters the request confirms it as well:
+//! A leader may respond with its commit index if, at some time after the read started, no other leader could
+//! have committed an entry unknown to this one. raft-rs confirms that by a heartbeat round. With two or
+//! three voters the request confirms it as well:
 //!
-//! * A leader of a later term has the votes of a majority. This leader and the follower are a majority
-//!   themselves. So one of them voted for the later leader, durably, and knew of its term from then on.
-//! * The follower sent the request to the leader that it followed in its own term, after its readers had
-//!   asked it. So it had not voted in a later term. This member led that term and still leads, so it had not
+//! * A leader of a later term has the votes of a majority. This leader and the follower form a majority
+//!   themselves. So one of them voted for the later leader, durably, and has had its term since then.
+//! * The follower sent the request to the leader of its term, after its reads had started. So it had not
+//!   voted in a later term. This member led that term and still leads, so it had not voted in a later term
 //!   either.
-//! * Hence no later leader had been elected when the request was sent. What was committed by then is known
-//!   here, because this leader has committed in its own term.
+//! * Hence no later leader had been elected when the request was sent. This leader has all entries committed
+//!   by then, because it has committed an entry in its own term.
 //!
-//! * A change of the membership that is not applied here may be in use elsewhere. Until then no request is
-//!   proof.
+//! * A membership change that is not applied here may be in effect elsewhere. Until it is applied, requests
+//!   do not count as proof.
 //!
-//! It does not matter how late the request arrives, or whether the follower was restarted meanwhile. With
-//! more than three voters the two are no majority, and the request takes a heartbeat round. So does a read on
-//! the leader.
+//! The delay of the request and a restart of the follower do not matter. With more than three voters the two
+//! are not a majority, and the request takes a heartbeat round. So does a read on the leader.
 
 use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
@@ -27,14 +26,14 @@ use super::Core;
 use crate::{LogIndex, NodeId, Role};
 
 impl Core {
-    /// Begins a round for readers of this member. On a follower, the leader is asked.
+    /// Starts a round for reads of this member. A follower sends a request to the leader.
     pub(super) fn begin_read(&mut self, name: Bytes) {
         if let Some(context) = self.context_of(name) {
             self.raw.read_index(context.to_vec());
         }
     }
 
-    /// Begins a round for readers of another member.
+    /// Starts a round for reads of another member.
     pub(super) fn begin_read_for(&mut self, mut request: Message) {
         for entry in &mut request.entries {
             let Some(context) = self.context_of(std::mem::take(&mut entry.data)) else { return };
@@ -43,7 +42,8 @@ impl Core {
         self.step(|raw| raw.step(request));
     }
 
-    /// None on a leader that has committed nothing in its term: raft-rs would drop the round.
+    /// Returns the context of a round. None on a leader without a committed entry in its term: raft-rs would
+    /// drop the round.
     fn context_of(&mut self, name: Bytes) -> Option<Bytes> {
         match self.role() {
             Role::Leader if !self.raw.raft.commit_to_current_term() => None,
@@ -52,14 +52,14 @@ impl Core {
         }
     }
 
-    /// Rounds of this member that were confirmed, by name, with the index that they may read at.
+    /// Returns the confirmed rounds of this member by name, with their read index.
     pub(super) fn confirmed_reads(&mut self, states: Vec<raft::ReadState>) -> Vec<(Bytes, LogIndex)> {
         let named =
             |state: raft::ReadState| (self.read_names.name(state.request_ctx.into()), LogIndex(state.index));
         states.into_iter().map(named).collect()
     }
 
-    /// Gives the answers to other members the names that they know.
+    /// Replaces the numbers in responses to other members with the original names.
     pub(super) fn name_answers(&mut self, messages: &mut [Message]) {
         let answers = messages.iter_mut().filter(|message| message.msg_type == MessageType::MsgReadIndexResp);
         for entry in answers.flat_map(|message| message.entries.iter_mut()) {
@@ -69,8 +69,8 @@ impl Core {
 }
 
 impl Core {
-    /// Whether a request that arrived from `peer` proves by itself that this leader may answer it. One that
-    /// another member relays does not: it takes a heartbeat round.
+    /// Reports whether a request from `peer` proves by itself that this leader may respond. A request
+    /// relayed by another member does not: it takes a heartbeat round.
     pub(super) fn read_request_is_proof(&self, peer: NodeId, request: &Message) -> bool {
         let voters = self.voters();
         let majority = 2 * 2 > voters.len() || base::mutant("minority-reads");
@@ -83,7 +83,7 @@ impl Core {
             && (self.raw.raft.commit_to_current_term() || base::mutant("unsettled-reads"))
     }
 
-    /// The answer: the commit index of now, under the name that the follower gave its request.
+    /// Responds with the current commit index, under the name that the follower gave its request.
     pub(super) fn answer_read_request(&mut self, request: Message) {
         assert_eq!(self.role(), Role::Leader, "an answer without proof");
         self.answers.push(Message {
@@ -116,7 +116,7 @@ mod tests {
         Message { entries: vec![name].into(), ..from_peer(MessageType::MsgReadIndex, 0) }
     }
 
-    /// The message and everything that follows from it, syncs included.
+    /// Handles the message and its effects, syncs included.
     fn receive(bench: &mut CoreBench, message: Message) {
         let effects = bench.hear(message);
         if !effects.persist.is_empty() {
@@ -125,7 +125,7 @@ mod tests {
         bench.settle();
     }
 
-    /// The index and the name in the only message, if there is one.
+    /// Returns the index and the name in the only message, if any.
     fn answer(sent: Vec<Outbound>) -> Option<(u64, Bytes)> {
         let sent: Vec<_> =
             sent.into_iter().map(|message| decode(1, message.to, message.bytes).unwrap()).collect();
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(answer(bench.hear(request()).send), Some((1, Bytes::from_static(b"name"))));
         let of_a_stranger = Message { from: 9, ..request() };
         assert_eq!(answer(bench.hear(of_a_stranger.clone()).send), None);
-        // Relayed by a member, the stranger's is refused, and another member's takes a round of heartbeats.
+        // A stranger's relayed request is rejected; another member's takes a heartbeat round.
         for (from, sent) in [(9, 0), (3, 2)] {
             let bytes = crate::wire::encode(&Message { from, ..of_a_stranger.clone() });
             bench.core.handle(Event::Message { from: 2, bytes }).unwrap();

@@ -1,9 +1,9 @@
-//! Numbers of the read rounds under way.
+//! Numbers of the pending read rounds.
 //!
-//! raft-rs knows a round by its context, and what acknowledges a round confirms all those before it. A round
-//! that is asked for again under its name may be known no more: then it is the newest one. Late
-//! acknowledgements of its first time would confirm rounds that began after they were sent. So a leader gives
-//! each request a number, which is never used again, and has the name for the answer.
+//! raft-rs identifies a round by its context, and an acknowledgement of a round confirms all earlier ones.
+//! raft-rs may have forgotten a round that is retried under its name, which then becomes the latest one.
+//! Late acknowledgements of the first attempt would confirm rounds that started after they were sent. So a
+//! leader gives each request a unique number, and maps it back to the name for the response.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::Term;
 
-/// The names of the rounds that raft-rs has, by the numbers that it knows them by.
+/// Names of the rounds in raft-rs, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct ReadNames {
     term: Term,
@@ -20,7 +20,7 @@ pub(crate) struct ReadNames {
 }
 
 impl ReadNames {
-    /// A number for a round of this term. Those of earlier terms are no more.
+    /// Assigns a number to a round of this term. Drops those of earlier terms.
     pub(crate) fn number(&mut self, term: Term, name: Bytes) -> Bytes {
         if base::mutant("reused-read-names") {
             return name;
@@ -35,7 +35,7 @@ impl ReadNames {
         number
     }
 
-    /// The name of a round that has ended; itself if a leader has named it.
+    /// Returns the name of a completed round; the context itself if no number was assigned.
     pub(crate) fn name(&mut self, context: Bytes) -> Bytes {
         self.names.remove(&context).unwrap_or(context)
     }

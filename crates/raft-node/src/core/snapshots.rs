@@ -1,28 +1,28 @@
-//! Raft snapshots: a leader's offers, a follower's installs, and what of the log may go.
+//! Raft snapshots: a leader's offers, a follower's installs, and the truncation of the log.
 //!
 //! ```text
-//!   leader    needs an entry that is gone ──▶ raft-rs: MsgSnapshot ──▶ offer ──▶ process streams it
-//!             asked by a member whose store is lost ─────────────────▶ offer          └─▶ SnapshotReported
+//!   leader    needs a truncated entry ───────▶ raft-rs: MsgSnapshot ──▶ offer ──▶ process streams it
+//!             request of a member that lost its store ───────────────▶ offer          └─▶ SnapshotReported
 //!   follower  MsgSnapshot, its state staged ─┬─ accepted ─▶ log restarts ──sync──▶ install ──▶ Applied
 //!                                            ├─ store lost, log reaches it ──────▶ install
-//!                                            └─ of no use ─▶ ignored: what is staged may go
-//!   both      Checkpointed ──▶ trim: whole segments that checkpoint and catch-up entries do not need
+//!                                            └─ unusable ─▶ ignored: staged state may be removed
+//!   both      Checkpointed ──▶ trim: whole segments not needed by checkpoint and catch-up entries
 //! ```
 //!
-//! * A snapshot is the leader's newest durable checkpoint, as it is; this file deals in positions and never
+//! * A snapshot is the leader's latest durable checkpoint, unchanged; this file handles positions and never
 //!   sees data.
 //! * The restart of the log is the commit point of an install: the machine is notified only after it is
-//!   durable, and until the machine has done it this member does not stand for election.
-//! * A snapshot is either installed or ignored, each exactly once; one that a newer one overtakes counts as
-//!   ignored.
-//! * A member whose store is lost keeps its log, its vote and its acknowledgements. Any checkpoint within its
-//!   log will do: the machine takes the state over and continues with the entries after it, and the log needs
-//!   no restart. It asks without raft-rs, whose request would stop the member from taking entries meanwhile.
-//! * A running member whose state is wrong gives it up in the same way
-//!   ([`Event::Reseed`](super::Event::Reseed)): nothing more is handed out, and only a checkpoint after what
-//!   was handed out will do. If the log has no such entry, the leader appends an empty one.
-//! * While a follower is being brought up, the entries that it will ask for stay: otherwise a busy leader
-//!   would trim them before it is done, and begin again for ever.
+//!   durable, and until the machine has installed it this member does not campaign.
+//! * A snapshot is either installed or ignored, each exactly once; a superseded one counts as ignored.
+//! * A member that lost its store retains its log, its vote and its acknowledgements. Any checkpoint within
+//!   its log is sufficient: the machine installs the state and continues with the entries after it, and the
+//!   log needs no restart. The member sends its request without raft-rs, which would stop accepting entries
+//!   until the snapshot arrives.
+//! * A running member with a wrong state discards it in the same way
+//!   ([`Event::Reseed`](super::Event::Reseed)): it outputs no more entries, and only a checkpoint after the
+//!   already output ones is sufficient. If the log has no such entry, the leader appends an empty one.
+//! * While a follower is receiving a snapshot, the entries that follow it are retained: otherwise a busy
+//!   leader would truncate them before the follower is done, and start over forever.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Message, MessageType};
@@ -35,27 +35,27 @@ use crate::log::PersistJob;
 use crate::wire::{SnapshotOffer, SnapshotOutcome, encode_all};
 use crate::{LogIndex, LogPosition, NodeId, Role, StoreState};
 
-/// After a snapshot was sent, what its follower lacks is kept until this many election timeouts passed
-/// without progress: time to install it and to ask for the first entry.
+/// Election timeouts without progress after which a hold is released, once its snapshot was sent: time to
+/// install it and to request the first entry.
 ///
-/// Longer would keep the log of a follower that died right after its stream; shorter, and a large store would
-/// be asked for twice. Ten seconds with the usual rhythm.
+/// A longer time would retain the log for a follower that died right after its stream; with a shorter one, a
+/// large store would be requested twice. Ten seconds with the usual timing.
 const HOLD_TIMEOUTS: u32 = 10;
 
-/// Of catch-up entries no more than this is kept: an entry may hold a thousand puts or a megabyte, and five
-/// thousand of those would be the disk of a small member. A follower that lags by more gets a snapshot, which
-/// is hardly dearer.
+/// Limit of the retained catch-up entries: an entry may contain a thousand puts or a megabyte, and five
+/// thousand of those would fill the disk of a small member. A follower that lags by more gets a snapshot,
+/// which is hardly more expensive.
 const CATCH_UP_BYTES_MAX: u64 = 32 << 20;
 
-/// A hold keeps no more of the log than this. Past it the hold is let go; the follower gets a newer snapshot,
-/// whose stream takes the place of the one under way. A sender sees to it that its stream ends before.
+/// Limit of the log retained by a hold. Beyond it the hold is released; the follower gets a later snapshot
+/// in a new stream that replaces the current one. Senders ensure that their streams finish earlier.
 pub const HOLD_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 8 << 30 };
 
-/// A member that asked for the state is taken for one without a store for this many election timeouts. It
-/// asks in each.
+/// Election timeouts for which a member that requested the state counts as a member without a store. It
+/// repeats the request in each.
 const STORELESS_TIMEOUTS: u32 = 3;
 
-/// Whether two memberships are the same. Their order does not matter.
+/// Reports whether two memberships are equal, regardless of order.
 fn same_members(a: &ConfState, b: &ConfState) -> bool {
     let sorted = |conf: &ConfState| {
         let lists = [&conf.voters, &conf.learners, &conf.voters_outgoing, &conf.learners_next];
@@ -68,9 +68,9 @@ fn same_members(a: &ConfState, b: &ConfState) -> bool {
     sorted(a) == sorted(b) && a.auto_leave == b.auto_leave
 }
 
-/// The leader's side.
+/// Leader
 impl Core {
-    /// The store has made a checkpoint durable. It may be an old one: the store reports from another thread.
+    /// Handles a durable checkpoint of the store. It may be outdated: the store reports from another thread.
     pub(super) fn checkpointed(&mut self, at: LogPosition) {
         if self.snapshots.store == StoreState::Lost || at.index <= self.raw.store().checkpoint.index {
             return;
@@ -82,20 +82,19 @@ impl Core {
             return;
         }
         self.raw.mut_store().checkpoint = at;
-        // The report that its entries are applied may come later. raft-rs must not look for entries that are
-        // trimmed.
+        // The report that its entries are applied may come later. raft-rs must not read truncated entries.
         if at.index.0 > self.raw.raft.raft_log.applied {
             self.raw.advance_apply_to(at.index.0);
         }
         self.snapshots.trim_due = true;
     }
 
-    /// Takes raft-rs' snapshots out of its messages. They are no messages yet: the process sends the state.
+    /// Converts snapshot messages of raft-rs to offers. The process streams the state instead.
     pub(super) fn offer_snapshots(&mut self, messages: Vec<Message>, effects: &mut Effects) -> Vec<Message> {
         let (snapshots, messages): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| message.msg_type == MessageType::MsgSnapshot);
         for message in snapshots {
-            // A member that no longer leads offers nothing; the next leader makes its own offer.
+            // Only leaders offer snapshots; the next leader makes a new offer.
             if self.role() == Role::Leader && message.term == self.term().0 {
                 effects.snapshots.push(self.offer(message));
             }
@@ -103,8 +102,8 @@ impl Core {
         messages
     }
 
-    /// From here on the entries after the offer stay in the log, until the stream is reported and its
-    /// follower has caught up or makes no progress.
+    /// Creates an offer and a hold: the entries after the offer stay in the log until the stream is reported
+    /// and its follower has caught up or stopped making progress.
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
         self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
@@ -112,7 +111,8 @@ impl Core {
         SnapshotOffer::new(message, at)
     }
 
-    /// A stream to `peer` ended. raft-rs continues with the entries after the snapshot, or begins again.
+    /// Handles a finished stream to `peer`. raft-rs continues with the entries after the snapshot, or starts
+    /// over.
     pub(super) fn snapshot_reported(&mut self, peer: NodeId, outcome: SnapshotOutcome) {
         let status = match outcome {
             SnapshotOutcome::Sent => {
@@ -131,13 +131,13 @@ impl Core {
         self.raw.report_snapshot(peer, status);
     }
 
-    /// A member asks for the state, because its store is lost. Any checkpoint that its log can go on from
-    /// will do.
+    /// Handles the request of a member that lost its store. Any checkpoint that its log can continue from is
+    /// sufficient.
     pub(super) fn snapshot_requested(&mut self, message: &Message) {
         let streaming = self.snapshots.holds.get(&message.from).is_some_and(|hold| hold.ticks_left.is_none());
         let led = self.role() == Role::Leader && message.term == self.term().0;
         self.snapshots.storeless.insert(message.from, self.election_ticks * STORELESS_TIMEOUTS);
-        // A stream that raft-rs began serves as well; one at a time.
+        // A stream started by raft-rs also serves the request; only one runs at a time.
         let progress = self.raw.raft.prs().get(message.from).map(|progress| progress.state);
         if !led || streaming || progress.is_none_or(|state| state == ProgressState::Snapshot) {
             return;
@@ -161,8 +161,9 @@ impl Core {
         self.snapshots.offers.push(offer);
     }
 
-    /// Appends an empty entry if the wanted checkpoint is one of the next entry: a member that gave its state
-    /// up wants a later one than its own, and a cluster that refuses all changes appends nothing else.
+    /// Appends an empty entry if the requested checkpoint is that of the next entry: a member that discarded
+    /// its state needs a later one than its own, and a cluster that rejects all changes appends no entries
+    /// otherwise.
     fn append_up_to(&mut self, index: LogIndex) {
         let is_idle = self.last_index() == self.commit();
         if is_idle && self.last_index() < index && self.propose_entries(&[&Bytes::new()]).is_err() {
@@ -170,15 +171,15 @@ impl Core {
         }
     }
 
-    /// Lets go of whole segments that neither a restart nor a follower that lags a little needs.
+    /// Truncates whole segments that neither a restart nor a slightly lagging follower needs.
     ///
-    /// One border a tick, so that the disk is never busy with removing for long: ten segments a second with
-    /// the usual rhythm, faster than any log grows.
+    /// One boundary per tick, so that the disk is never busy with removals for long: ten segments a second
+    /// with the usual timing, faster than any log grows.
     ///
-    /// The store forgets them first, in memory, and the log thread removes them later: what is about to go is
-    /// not read any more.
+    /// The log store drops them first, in memory, and the log thread removes the files later: entries about
+    /// to be removed are not read any more.
     pub(super) fn trim(&mut self, effects: &mut Effects) {
-        // A separate job has the number of the last ready, which must not be that of a job under way.
+        // A separate job has the number of the last ready, which must not be that of a job in flight.
         if effects.persist.is_empty() && !self.unsynced.is_empty() {
             return;
         }
@@ -209,7 +210,7 @@ impl Core {
         }
     }
 
-    /// What snapshots add to a turn, apart from what raft-rs said.
+    /// Adds the effects of snapshots that do not come from raft-rs.
     pub(super) fn collect_snapshots(&mut self, effects: &mut Effects) {
         effects.snapshots.append(&mut self.snapshots.offers);
         effects.snapshots_ignored.append(&mut self.snapshots.ignored);
@@ -217,7 +218,7 @@ impl Core {
         effects.checkpoint_wanted = self.snapshots.wanted.take().max(unavailable);
     }
 
-    /// Time for holds and requests.
+    /// Advances the timers of holds and requests.
     pub(super) fn tick_snapshots(&mut self) {
         let led = self.role() == Role::Leader;
         self.snapshots.storeless.retain(|_, ticks_left| {
@@ -234,7 +235,7 @@ impl Core {
             if matched > hold.index && !base::mutant("hold-ignores-progress") {
                 (hold.index, *ticks) = (matched, self.election_ticks * HOLD_TIMEOUTS);
             }
-            // With the newest checkpoint's entry it is a follower as any other.
+            // With the entry of the latest checkpoint it is an ordinary follower.
             led && *ticks != 0 && matched < checkpoint
         });
         let released = self.snapshots.holds.len() != before;
@@ -244,7 +245,7 @@ impl Core {
 }
 
 impl Core {
-    /// Lets go of holds that keep too much of the log.
+    /// Releases holds that retain too much of the log.
     fn bound_holds(&mut self) {
         if self.snapshots.holds.is_empty() {
             return;
@@ -263,34 +264,34 @@ impl Core {
         }
     }
 
-    /// Whether `peer` asked for the state lately.
+    /// Reports whether `peer` requested the state recently.
     pub(super) fn lacks_its_store(&self, peer: NodeId) -> bool {
         self.snapshots.storeless.contains_key(&peer)
     }
 }
 
-/// The follower's side.
+/// Follower
 impl Core {
-    /// Whether this member's store is lost, and no snapshot is on its way to it.
+    /// Reports whether this member's store is lost, without a snapshot in progress.
     pub(super) fn waits_for_a_store(&self) -> bool {
         self.snapshots.store == StoreState::Lost && !self.snapshots.under_way()
     }
 
-    /// Whether this member may lead: a leader must have its state, or know that it is about to.
+    /// Reports whether the state permits leadership: it is present, and will not be replaced.
     pub(super) fn has_its_state(&self) -> bool {
         self.snapshots.store == StoreState::Whole && !self.snapshots.under_way()
     }
 
-    /// Whether committed entries may go to the machine.
+    /// Reports whether committed entries may go to the machine.
     pub(super) fn may_hand_out(&self) -> bool {
         self.snapshots.store == StoreState::Whole && self.snapshots.restarting.is_empty()
     }
 
-    /// A snapshot's state is staged; raft-rs decides whether it is of use.
+    /// Handles a snapshot whose state is staged; raft-rs decides whether it is useful.
     ///
-    /// It is, if this member follows the sender, has not committed as much, and does not have the entry in
+    /// It is, if this member follows the sender, has a lower commit index, and does not have the entry in
     /// its log: then the log restarts. If it has the entry, its own log leads there, and only a machine
-    /// without a store has any use for the state. Every other snapshot is stale, or of another cluster.
+    /// without a store needs the state. Every other snapshot is stale, or from another cluster.
     pub(super) fn receive_snapshot(&mut self, message: Message) {
         let (from, at) = (message.from, position(message.get_snapshot()));
         let conf = message.get_snapshot().get_metadata().get_conf_state();
@@ -299,8 +300,8 @@ impl Core {
             return self.ignore_snapshot(at);
         }
         if at.term.0 > message.term {
-            // Its leader was deposed while it streamed, and its state went on. Its term in the message does
-            // not matter.
+            // Its leader was deposed during the stream, after its state had advanced. Its term in the
+            // message does not matter.
             return self.ignore_snapshot(at);
         }
         let overtaken = self.snapshots.accepted;
@@ -320,15 +321,15 @@ impl Core {
         }
     }
 
-    /// What is staged for `at` may go, unless the same snapshot came before and is on its way.
+    /// Drops the staged state for `at`, unless the same snapshot was received before and is in progress.
     pub(super) fn ignore_snapshot(&mut self, at: LogPosition) {
         if !self.snapshots.is_on_its_way(at) {
             self.snapshots.ignored.push(at);
         }
     }
 
-    /// Whether a lost store can begin with `at` and go on with this log: the log holds that very entry, knows
-    /// it committed, and everything after it. The sender's term does not matter: what is committed stays
+    /// Reports whether a lost store can start with `at` and continue with this log: the log has that entry,
+    /// committed, and all entries after it. The sender's term does not matter: committed entries stay
     /// committed.
     fn fills_the_log(&self, at: LogPosition) -> bool {
         let snapshots = &self.snapshots;
@@ -339,18 +340,18 @@ impl Core {
             && at.index >= self.least_of_use()
     }
 
-    /// The least index of a checkpoint that a lost store can begin with. A machine that runs may have applied
-    /// all that was handed out, and the driver applies a brief entry that is next: an install at the same
-    /// index would come after it. So the checkpoint must be a later one.
+    /// Returns the minimum index of a checkpoint that a lost store can start with. A running machine may
+    /// have applied all output entries, and the driver applies a brief entry that is next: an install at the
+    /// same index would come after it. So the checkpoint must be later.
     fn least_of_use(&self) -> LogIndex {
         self.handed.max(self.snapshots.reseed_from)
     }
 
-    /// Gives the machine's state up: it is replaced by the leader's. Ignored by a leader, by a lone voter,
-    /// and while a snapshot is on its way. A restart before the install forgets it.
+    /// Discards the machine's state, to be replaced by the leader's. Ignored by a leader, by a lone voter,
+    /// and while a snapshot is in progress. A restart before the install cancels it.
     pub(super) fn reseed(&mut self) {
         if !self.has_its_state() {
-            return; // It is being replaced: an operator repeats the request until that is done.
+            return; // In progress: an operator repeats the request until it is done.
         }
         let is_lone = self.voters() == [self.raw.raft.id];
         if self.role() == Role::Leader || is_lone {
@@ -366,9 +367,8 @@ impl Core {
         self.snapshots.ask_in = 0;
     }
 
-    /// raft-rs' ready holds a snapshot: the log restarts with job `number`. What was committed before and has
-    /// found no room is part of the snapshot, and its entries are gone from the log: nothing is owed any
-    /// more.
+    /// Handles a snapshot in raft-rs' ready: the log restarts with job `number`. Committed entries that were
+    /// not output yet are part of the snapshot and removed from the log.
     pub(super) fn begin_restart(&mut self, number: u64, at: LogPosition) {
         assert!(at.index >= self.handed, "a snapshot at {}, before the machine at {}", at.index, self.handed);
         let accepted = self.snapshots.accepted.take();
@@ -382,7 +382,7 @@ impl Core {
         self.stable = self.handed;
     }
 
-    /// Restarts of the log up to job `number` are durable. Only the newest is worth an install, and only if
+    /// Handles durable restarts of the log up to job `number`. Only the latest is installed, and only if
     /// none follows.
     pub(super) fn restarted(&mut self, number: u64) {
         let mut durable = None;
@@ -391,7 +391,7 @@ impl Core {
             self.snapshots.restarting.pop_front();
         }
         let Some(at) = durable else { return };
-        // raft-rs must not look for changes of membership among entries that are gone.
+        // raft-rs must not search removed entries for membership changes.
         self.raw.advance_apply_to(at.index.0);
         if self.snapshots.restarting.is_empty() {
             self.snapshots.ignored.extend(self.snapshots.install_due.replace(at));
@@ -400,7 +400,7 @@ impl Core {
         }
     }
 
-    /// Hands out an install whose log is ready for it, before any entry after it.
+    /// Outputs an install whose log is ready for it, before any entry after it.
     pub(super) fn hand_out_installs(&mut self, turn: &mut CoreTurn) {
         let reached = self.snapshots.within.take_if(|at| at.index <= self.stable);
         if let Some(at) = reached {
@@ -413,13 +413,13 @@ impl Core {
         self.hand_out_install(at, turn);
     }
 
-    /// Whether the next turn hands out an install that nothing else would wake the owner for.
+    /// Reports whether the next poll outputs an install for which no other event would wake the owner.
     pub(super) fn install_may_follow(&self) -> bool {
         self.snapshots.install_due.is_some()
             || self.snapshots.within.is_some_and(|at| at.index <= self.stable)
     }
 
-    /// The machine has taken over a snapshot's state, which was durable before it was staged.
+    /// Records that the machine has installed a snapshot, which was durable before it was staged.
     pub(super) fn note_installed(&mut self, applied: LogIndex) {
         if let Some(at) = self.snapshots.installing.take_if(|at| at.index <= applied) {
             tracing::info!(index = at.index.0, "a snapshot is installed");
@@ -430,20 +430,20 @@ impl Core {
         }
     }
 
-    /// Asks the leader for the state, once in an election timeout, while the store is lost and none is on its
-    /// way.
+    /// Requests the state from the leader, once per election timeout, while the store is lost and no
+    /// snapshot is in progress.
     ///
-    /// The least index that is of use to a store that was lost at the start is where the log starts. So a
-    /// busy leader's newest checkpoint will do then, although it is always older than the end of this
-    /// member's log.
+    /// The minimum index that is useful to a store lost at the start is the start of the log. So a busy
+    /// leader's latest checkpoint is sufficient, although it is always older than the end of this member's
+    /// log.
     ///
-    /// A reject of nothing, as far as raft-rs is concerned, and the leader's core keeps it from raft-rs.
+    /// raft-rs would read the request as a reject without an index; the leader's core intercepts it.
     pub(super) fn ask_for_snapshot(&mut self, effects: &mut Effects) {
         let lost = self.waits_for_a_store();
         let leader = self.leader().filter(|leader| *leader != self.raw.raft.id);
         let Some(leader) = leader.filter(|_| lost && self.snapshots.ask_in == 0) else { return };
         if self.vote_unsynced.is_some() {
-            return; // The term that it speaks in could be taken back.
+            return; // Its term could be lost in a crash.
         }
         self.snapshots.ask_in = self.election_ticks;
         let request = Message {
@@ -500,7 +500,7 @@ mod tests {
         acknowledge(&mut bench, 3, 1);
         let mut reached = LogIndex(1);
         let mut tick = |bench: &mut CoreBench, writes: bool, reads: bool| {
-            // A segment of the log has eight such entries, and a hold keeps as many.
+            // A segment of the log has eight such entries, and a hold retains as many.
             propose_all(bench, 1 << 17, usize::from(writes));
             let index = bench.core.last_index();
             follow(bench, 3, index);
@@ -531,7 +531,7 @@ mod tests {
             );
         }
         assert!(bench.core.raw.store().start().index > LogIndex(10), "what it has may go");
-        // It goes on without writes until it has the newest checkpoint, or makes no progress any more.
+        // It stays without writes until the follower has the latest checkpoint, or stops making progress.
         assert!(bench.core.snapshots.holds.contains_key(&2));
         for _ in 0..100 {
             tick(&mut bench, false, false);

@@ -16,7 +16,7 @@ pub(super) struct CoreBench {
     pub wal: Wal<SimFs>,
 }
 
-/// A core alone on the bench; the test plays its peers.
+/// Returns an isolated core; the test plays its peers.
 pub(super) fn bench(voters: &[u64], apply_bytes_max: usize) -> CoreBench {
     bench_of(voters, &CoreSetup { apply_bytes_max, ..CoreSetup::of_tests() }, 1 << 20)
 }
@@ -43,7 +43,7 @@ impl CoreBench {
         promises
     }
 
-    /// Turns and syncs until nothing is left to do; returns what was committed.
+    /// Polls and syncs until no work is left; returns the committed entries.
     pub fn settle(&mut self) -> Vec<CommittedEntry> {
         let mut committed = Vec::new();
         loop {
@@ -65,7 +65,7 @@ impl CoreBench {
     }
 }
 
-/// One command, of bytes that do not pack: these tests count them.
+/// Returns a batch with a command of incompressible bytes, because these tests count them.
 pub(super) fn batch(sequence: u64, bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::new(BatchId { proposer: 2, nonce: 1, sequence }, bytes);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -150,7 +150,7 @@ fn an_entry_that_a_later_job_replaces_is_not_synced_yet() {
     let first = append(1, 0, 0, &[10; 3]);
     let mut jobs = bench.hear(first.clone()).persist;
     jobs.extend(bench.hear(Message { from: 3, ..append(2, 0, 0, &[20]) }).persist);
-    // The first leader again, with what it sent before.
+    // The first leader again, with its earlier messages.
     let newest = append(3, 3, 1, &[10]);
     let entries: Vec<Entry> = first.entries.into_iter().chain(newest.entries.clone()).collect();
     let again = Message { index: 0, log_term: 0, commit: 3, entries: entries.into(), ..newest };
@@ -179,7 +179,7 @@ fn applying_ahead_is_a_bug() {
 fn a_release_waits_for_the_sync_that_is_under_way() {
     let mut bench = bench(&[1], 8 << 20);
     bench.settle();
-    // Two segments of the bench's log, and a part of the third.
+    // Two segments of the test's log, and a part of the third.
     for sequence in 1..=6 {
         bench.core.propose(&[batch(sequence, 500_000)]).unwrap();
         for committed in bench.settle() {
@@ -272,7 +272,7 @@ fn a_sync_wakes_only_a_member_that_waits_for_nothing_else() {
 }
 
 /// Checkpoints are reported by the store thread, applied entries by the apply thread: either may come first.
-/// raft-rs looks at all unapplied entries when it campaigns, and panics if they are trimmed.
+/// raft-rs reads all unapplied entries when it campaigns, and panics if they are truncated.
 #[test]
 fn a_checkpoint_that_is_reported_before_its_entries_does_not_stop_a_campaign() {
     let mut bench = bench(&[1, 2, 3], 8 << 20);

@@ -6,16 +6,16 @@
 //!   version 2: as 1, then │ catch-up term │ catch-up index
 //! ```
 //!
-//! * Version 2 is written by a member that once started with an empty log in a cluster that had begun before:
-//!   see [`crate::Inquiry`]. Position 0@0 is of a log that was made together with a store, and whose member
-//!   has taken no part yet.
+//! * A member writes version 2 if it once started with an empty log in a cluster that had started before:
+//!   see [`crate::Inquiry`]. Position 0@0 marks a log that was created together with a store, by a member
+//!   that has not taken part yet.
 //!
-//! * Term and vote are what must never be forgotten: a member that voted twice in a term could elect two
-//!   leaders. They are synced before a vote is heard of.
-//! * Written whole each time: the latest one in the log is the truth.
-//! * `commit` is a hint that shortens a restart. It may be lower than what was committed; it never exceeds
-//!   the log.
-//! * The membership fields are those of joint consensus, so that a later change of members needs no new
+//! * Term and vote must never be lost: a member that voted twice in a term could elect two leaders. They are
+//!   synced before a vote is sent.
+//! * Written completely each time: the last one in the log is valid.
+//! * `commit` is a hint that shortens a restart. It may be lower than the actual commit index; it never
+//!   exceeds the log.
+//! * The membership fields are those of joint consensus, so that later membership changes need no new
 //!   layout.
 
 use bytes::Bytes;
@@ -25,20 +25,19 @@ use crate::wire::{ByteReader, MalformedBytes, conf, put_conf, put_number};
 use crate::{LogPosition, NodeId};
 
 const VERSION: u8 = 1;
-/// With the position that votes wait for.
+/// Includes the position that votes wait for.
 const VERSION_CATCH_UP: u8 = 2;
 
-/// Raft's hard state and membership, as the log keeps them.
+/// Raft's hard state and membership in the log.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct DurableState {
     pub hard: HardState,
     pub conf: ConfState,
-    /// The member votes once its log reaches this index, or holds an entry of a later term.
+    /// The member votes once its log reaches this index, or has an entry of a later term.
     pub catch_up: Option<LogPosition>,
 }
 
-/// In place of a position to reach: the member has taken no part since its log was made together with a
-/// store.
+/// Placeholder position: the member has not taken part since its log was created together with a store.
 pub(crate) const NO_PART_TAKEN: LogPosition = LogPosition::new(0, 0);
 
 impl DurableState {
@@ -75,8 +74,8 @@ impl DurableState {
     }
 }
 
-/// The state of a member whose log begins after `start`, which all voters have committed: they are given the
-/// same store. It has voted for no one, and asks the others whether they have begun.
+/// Returns the state of a member whose log starts after `start`. All voters have committed that position:
+/// they receive the same store. The member has not voted, and queries its peers whether they have started.
 pub fn state_after(start: LogPosition, voters: &[NodeId]) -> Vec<u8> {
     let hard = HardState { term: start.term.0, vote: 0, commit: start.index.0, ..HardState::default() };
     let mut conf = ConfState { voters: voters.to_vec(), ..ConfState::default() };

@@ -1,33 +1,33 @@
-//! Which state a member continues from: the store next to its log, or a store that it received. Pure
-//! decisions, made by the process and by the simulator with the same functions.
+//! Selects the state that a member continues from: the store next to its log, or a received store. Pure
+//! decisions, shared by the process and the simulator.
 //!
-//! | store | log begins | decision |
+//! | store | log starts | decision |
 //! |---|---|---|
 //! | reaches the log's start | anywhere | [`StoreChoice::Present`] |
-//! | ends before the log's start S | S | [`StoreChoice::Received`], if the log holds a whole received store |
-//! | damaged, or ends before S | at 0 | [`StoreChoice::FromLog`]: the log holds everything |
-//! | damaged, or ends before S | later | [`StoreChoice::FromLeader`], or [`StoreChoice::Refused`] if alone |
+//! | stops before the log's start S | S | [`StoreChoice::Received`], if a complete received store matches |
+//! | corrupt, or stops before S | at 0 | [`StoreChoice::FromLog`]: the log is complete |
+//! | corrupt, or stops before S | later | [`StoreChoice::FromLeader`], or [`StoreChoice::Refused`] if alone |
 //!
-//! * A log holds a state if it holds the entry that the state ends with: the same index and the same term.
-//!   The index alone does not do: the log of a deposed leader may hold another entry at that index, and would
-//!   go on from a state it never led to.
-//! * A received store is used only together with a log that holds it: restarting the log is what decides an
+//! * A log matches a state if it contains the last entry of the state: the same index and the same term. The
+//!   index is not sufficient: the log of a deposed leader may have another entry at that index, and would
+//!   continue from a state it never led to.
+//! * A received store is used only with a log that matches it: restarting the log is the commit point of an
 //!   install, so a crash before it leaves the old state, one after it the new.
 
 use crate::{LogIndex, LogPosition, NodeId, Term};
 
-/// The log's entries, as far as a store must fit them.
+/// The range of the log, for matching a store.
 #[derive(Clone, Copy)]
 pub struct LogSpan<'t> {
-    /// The entry before the first one kept; 0 if the log holds everything.
+    /// Index before the first retained entry; 0 if the log is complete.
     pub start: LogIndex,
     pub last: LogIndex,
-    /// The term of an entry from `start` to `last`.
+    /// Returns the term of an entry from `start` to `last`.
     pub term: &'t dyn Fn(LogIndex) -> Option<Term>,
 }
 
 impl LogSpan<'_> {
-    /// Whether the log goes on from the state at this position.
+    /// Reports whether the log continues from the state at this position.
     #[must_use]
     pub fn holds(&self, at: LogPosition) -> bool {
         let inside = (self.start..=self.last).contains(&at.index);
@@ -38,29 +38,29 @@ impl LogSpan<'_> {
 /// The store next to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFound {
-    /// It is whole, and reaches so far.
+    /// Complete up to this position.
     Whole(LogPosition),
-    /// It cannot be read, or is not there: damage, or a replacement that was cut short.
+    /// Unreadable or missing: corruption, or an interrupted replacement.
     Unusable,
 }
 
-/// What a member starts with.
+/// The state that a member starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreChoice {
-    /// The store that is there. What was received is discarded.
+    /// The existing store. A received one is discarded.
     Present,
-    /// The received store takes its place.
+    /// The received store replaces the existing one.
     Received,
-    /// An empty store; the log is applied from its beginning.
+    /// An empty store; the log is applied from its start.
     FromLog,
     /// An empty store until the leader has sent a snapshot.
     FromLeader,
-    /// Nothing is left to build a state from.
+    /// No state is available.
     Refused,
 }
 
-/// Chooses the store that belongs to a log. `received` is the store that was received wholly, if there is
-/// one; `others` is the number of other members.
+/// Chooses the store that belongs to a log. `received` is a completely received store, if any; `others` is
+/// the number of other members.
 #[must_use]
 pub fn choose_store(
     log: LogSpan<'_>,
@@ -79,21 +79,22 @@ pub fn choose_store(
     }
 }
 
-/// The one place of a member for a store that it receives.
+/// A member's slot for a received store.
 ///
 /// ```text
 ///            begin            finish             take
 ///   empty ───────▶ partial ────────▶ received ───────▶ empty
-///     ▲               │ ended
+///     ▲               │ end
 ///     └───────────────┘
 /// ```
 ///
-/// * A stream is taken only from the leader that Raft knows: its heartbeats come before its stores. So the
-///   stream that has the place is its own of before, or that of an earlier leader, and a new one replaces it.
-/// * One store at a time. No stream replaces a store that waits for Raft's decision.
-/// * A store is found by index and term.
+/// * A stream is accepted only from the leader known to Raft: its heartbeats precede its stores. So the
+///   current stream is either an earlier one of the same leader, or from an earlier leader, and a new one
+///   replaces it.
+/// * There is one store at a time. A stream cannot replace a store that waits for Raft's decision.
+/// * A store is identified by index and term.
 ///
-/// `P` ends a stream that is replaced, `R` is a received store.
+/// `P` is a handle to abort a replaced stream, `R` a received store.
 #[derive(Debug)]
 pub struct ReceiveSlot<P, R> {
     content: SlotContent<P, R>,
@@ -107,7 +108,7 @@ enum SlotContent<P, R> {
     Received(LogPosition, R),
 }
 
-/// Names one stream of one slot.
+/// Identifies a stream of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamNumber(u64);
 
@@ -118,8 +119,8 @@ impl<P, R> Default for ReceiveSlot<P, R> {
 }
 
 impl<P, R> ReceiveSlot<P, R> {
-    /// A stream of member `from` begins, while Raft knows this leader. Returns its number and the stream that
-    /// it replaces; None if a whole store has the place, or another member leads.
+    /// Starts a stream of member `from`, if it is the leader known to Raft. Returns its number and the
+    /// replaced stream; None if a complete store occupies the slot, or another member leads.
     pub fn begin(
         &mut self,
         from: NodeId,
@@ -138,20 +139,20 @@ impl<P, R> ReceiveSlot<P, R> {
         }
     }
 
-    /// Whether the stream still has the place.
+    /// Reports whether the stream still occupies the slot.
     pub fn is_current(&self, stream: StreamNumber) -> bool {
         matches!(&self.content, SlotContent::Partial(number, ..) if *number == stream)
     }
 
-    /// The stream ended without a whole store. Nothing changes if another has taken its place.
+    /// Releases the slot of a failed stream. Has no effect if another stream occupies it.
     pub fn end(&mut self, stream: StreamNumber) {
         if self.is_current(stream) {
             self.content = SlotContent::Empty;
         }
     }
 
-    /// The stream brought a whole store that reaches `at`. Gives it back if another stream has taken the
-    /// place.
+    /// Completes a stream with a store that reaches `at`. Returns the store if another stream occupies the
+    /// slot.
     pub fn finish(&mut self, stream: StreamNumber, at: LogPosition, store: R) -> Result<(), R> {
         if !self.is_current(stream) {
             return Err(store);
@@ -160,12 +161,12 @@ impl<P, R> ReceiveSlot<P, R> {
         Ok(())
     }
 
-    /// Whether the store at this position waits.
+    /// Reports whether the slot contains the store at this position.
     pub fn holds(&self, wanted: LogPosition) -> bool {
         matches!(&self.content, SlotContent::Received(at, _) if *at == wanted)
     }
 
-    /// Takes out the store at this position, to install or to remove it.
+    /// Takes the store at this position out, to install or to remove it.
     pub fn take(&mut self, wanted: LogPosition) -> Option<R> {
         if !self.holds(wanted) {
             return None;
@@ -190,7 +191,7 @@ mod tests {
         use StoreChoice::{FromLeader, FromLog, Present, Received, Refused};
         let whole = |index| StoreFound::Whole(at(index, 1));
         let damaged = StoreFound::Unusable;
-        // The log holds entries of term 1 up to 7 and of term 2 from 8 on.
+        // The log has entries of term 1 up to 7 and of term 2 from 8 on.
         let term = |index| Some(Term(if index < LogIndex(8) { 1 } else { 2 }));
         for (start, last, found, received, others, wanted) in [
             (3, 9, whole(5), Some(at(9, 2)), 2, Present),

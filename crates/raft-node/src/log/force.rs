@@ -1,12 +1,13 @@
-//! The end of a log whose cluster is lost: one entry more, which makes its member the only one.
+//! Forces a new single-member cluster from the log of a lost cluster, by appending an entry.
 //!
-//! * The entry changes the membership as any other does, and is applied by the machine: it decides who stays.
-//! * Everything that the log holds counts as committed. The commit index in the durable state is a hint that
-//!   may be lower than what was acknowledged, so nothing is cut off.
-//! * The entry is of a term that no member of the lost cluster has reached: a log of theirs never holds
-//!   another entry of the same term at the same index.
+//! * The entry is an ordinary membership change, applied by the machine, which decides the remaining
+//!   members.
+//! * All entries of the log count as committed. The commit index in the durable state is a hint that may be
+//!   lower than the acknowledged index, so the log is not truncated.
+//! * The entry has a term that no member of the lost cluster has reached: none of their logs ever has
+//!   another entry with the same term and index.
 //! * The term, the entry and the state that counts it as committed are synced together, in this order. A
-//!   crash keeps a prefix of them: a log as any other, and one that can be forced again.
+//!   crash leaves a prefix of them: an ordinary log that can be forced again.
 
 use wal::{Entry, Fs, Recovery, Wal};
 
@@ -14,13 +15,13 @@ use super::durable_state::DurableState;
 use crate::wire::{BatchBuilder, BatchId, change_payload};
 use crate::{Membership, NodeId, Term};
 
-/// Terms between the last one known and that of the entry. An election takes a tenth of a second at the
-/// least, so the other members would have to elect without a pause for a day.
+/// Terms between the last known one and that of the entry. An election takes at least a tenth of a second,
+/// so the other members would have to elect without a pause for a day.
 const TERMS_SKIPPED: u64 = 1 << 20;
-/// Of an entry that changes the membership.
+/// Kind of a membership change entry.
 const CHANGE: u8 = 1;
 
-/// Why a log cannot be ended so.
+/// Error of forcing a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ForceError {
     #[error("the log holds no Raft state: its member has taken no part in a cluster yet")]
@@ -31,8 +32,8 @@ pub enum ForceError {
     Log(#[from] wal::Error),
 }
 
-/// Ends the log with a change of the membership, as committed; `member` is the one that will be left. To be
-/// opened again after that. `nonce` as in [`crate::Config::boot_nonce`].
+/// Appends a membership change to the log, as committed; `member` is the remaining one. The log must be
+/// reopened after that. `nonce` is a [`crate::Config::boot_nonce`].
 pub fn force_change<F: Fs>(
     log: &mut Wal<F>,
     recovery: &Recovery,
@@ -46,8 +47,8 @@ pub fn force_change<F: Fs>(
     let index = recovery.last.index.next();
     let payload =
         change_payload(&BatchBuilder::change(BatchId { proposer: member, nonce, sequence: 0 }, command));
-    // The vote of that term is its own: no other member can be elected in it. First of all, since no log may
-    // hold an entry of a term that its member has not reached.
+    // The vote of that term is its own: no other member can be elected in it. Written first, since a log
+    // must not have an entry of a term that its member has not reached.
     (state.hard.term, state.hard.vote) = (term, member);
     log.put_state(&state.encode());
     log.append(Entry { index, term: Term(term), kind: CHANGE, payload: &payload });
@@ -71,7 +72,7 @@ mod tests {
 
     const OPTIONS: WalOptions = WalOptions { segment_bytes: 1 << 16, salt: [7; 16] };
 
-    /// A log of three entries, the last of which is not known to be committed.
+    /// Creates a log of three entries, the last of which is not known to be committed.
     fn log(fs: &SimFs) {
         let mut log =
             Wal::create(fs.clone(), Path::new("/log"), b"", LogPosition::default(), OPTIONS).unwrap();

@@ -1,50 +1,49 @@
-//! The log as a member finds it at its start, and whether it goes with the machine and the cluster that it is
-//! meant for.
+//! The recovered log of a member, and its consistency with the machine and the cluster.
 //!
-//! What is compared before anything runs, and what a difference means:
+//! Checks before anything runs, and the result of a mismatch:
 //!
-//! | found | so |
+//! | found | result |
 //! |---|---|
-//! | the machine ends before the log begins, its store whole | entries in between are gone: refused |
-//! | the same, its store lost | the leader is asked for the state; see [`crate::StoreState`] |
-//! | the machine or the commit index ends after the log's end | entries it acknowledged are lost: refused |
-//! | the log holds another entry where the machine ends | log and store contradict each other: refused |
-//! | another membership in the log than in a fixed configuration | another cluster's log: refused |
-//! | the same, where the machine holds the membership | the machine's, or the log's if its store is lost |
-//! | a log without state and with entries | not written by this crate: refused |
-//! | the commit index is lower than the machine's | fine: it is a hint |
+//! | the machine stops before the log starts, its store is complete | entries are missing: error |
+//! | the same, its store lost | the leader is requested to send the state; see [`crate::StoreState`] |
+//! | the machine or the commit index is beyond the log's end | acknowledged entries are lost: error |
+//! | the log has another entry at the machine's position | log and store contradict each other: error |
+//! | the log's membership differs from a fixed configuration | another cluster's log: error |
+//! | the same, if the machine stores the membership | the machine's, or the log's if its store is lost |
+//! | a log without state and with entries | not written by this crate: error |
+//! | the commit index is lower than the machine's | valid: it is a hint |
 
 use wal::{Fs, Reader, Recovery, Wal};
 
 use super::durable_state::DurableState;
 use crate::{Fatal, LogIndex, LogPosition, Membership, NodeId, StoreState};
 
-/// The log as a node finds it at its start.
+/// A recovered log.
 pub struct RecoveredLog<F: Fs> {
     pub reader: Reader<F>,
-    /// The bytes last put as state, if any were.
+    /// The last state, if any.
     pub state: Option<Vec<u8>>,
     pub start: LogPosition,
     pub last: LogPosition,
 }
 
 impl<F: Fs> RecoveredLog<F> {
-    /// A log that was just created: nothing is in it yet.
+    /// Returns a new, empty log.
     pub fn created(wal: &Wal<F>) -> Self {
         let last = wal.last();
         RecoveredLog { reader: wal.reader(), state: None, start: last, last }
     }
 
-    /// A log that was opened again.
+    /// Returns a reopened log.
     pub fn opened(wal: &Wal<F>, recovery: Recovery) -> Self {
         let Recovery { state, start, last, .. } = recovery;
         RecoveredLog { reader: wal.reader(), state, start, last }
     }
 }
 
-/// The durable state to begin with: what the log holds, or a new member's first.
+/// Returns the initial durable state: the log's, or that of a new member.
 ///
-/// `membership` is what the machine holds, or what a member without a store was given; see [`crate::Config`].
+/// `membership` is the machine's, or the given one of a member without a store; see [`crate::Config`].
 pub(crate) fn durable_state<F: Fs>(
     voters: &[NodeId],
     membership: Option<&Membership>,

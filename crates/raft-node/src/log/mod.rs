@@ -1,14 +1,14 @@
-//! The log of a member: what must be durable, what raft-rs reads, and what a start finds.
+//! The log of a member: writing, reading by raft-rs, and recovery.
 
 mod durable_state; // votes, commit and membership on disk
 
-mod persist; // what must be on disk, and the promises that depend on it
-mod store; // the log as raft-rs reads it
+mod persist; // jobs, and the promises that depend on them
+mod store; // the log as read by raft-rs
 
-mod force; // a log that is made to be that of a lone member
+mod force; // a forced single-member cluster
 
-mod fit; // which store a log goes on from
-mod found; // the log at the start, and whether it belongs here
+mod fit; // selects the store for a log
+mod found; // the recovered log, and its consistency
 
 pub use durable_state::state_after;
 pub use fit::{LogSpan, ReceiveSlot, StoreChoice, StoreFound, StreamNumber, choose_store};

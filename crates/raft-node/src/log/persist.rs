@@ -1,30 +1,31 @@
-//! Making things durable, and the promises that depend on it.
+//! Makes jobs durable, and releases the promises that depend on it.
 //!
 //! ```text
 //!   Core ──▶ PersistJob { entries, state, promises } ──persist──▶ Receipt ─release──▶ Durable ──▶ Core
 //!                              one sync for all waiting jobs          └────▶ promises ──▶ Transport
 //! ```
 //!
-//! * Promises (a vote, an acknowledgement of entries) can be taken out of a receipt only, and only a
-//!   successful sync makes receipts. Sending one too early does not compile.
-//! * The Core must hear of the sync before any answer to a promise can reach it: a candidate whose votes come
-//!   in first would lead with a log that it still believes unsynced. So: hand `Durable` in, then send the
-//!   promises.
+//! * Promises (a vote, an acknowledgement of entries) can only be taken out of a receipt, and only a
+//!   successful sync creates receipts. Sending one too early does not compile.
+//! * The Core must be notified of the sync before any response to a promise can reach it: a candidate that
+//!   receives votes first would lead with a log that it still considers unsynced. So: pass `Durable` to the
+//!   Core, then send the promises.
 //!
-//! The order within a group, and what a crash between two steps leaves:
+//! The order within a group, and the result of a crash between two steps:
 //!
 //! | step | a crash before it |
 //! |---|---|
-//! | restart of the log, if a snapshot came | the old log, whole |
-//! | entries and states of all jobs, one write, one sync | a prefix of them, nothing of which was promised |
-//! | release of old segments | they go with the next release |
-//! | receipt: promises may leave | no peer was answered; Raft asks again |
+//! | restart of the log, after a snapshot | the old log, complete |
+//! | entries and states of all jobs, one write, one sync | a prefix of them, without any promise sent |
+//! | release of old segments | they are removed with the next release |
+//! | receipt: promises may be sent | peers got no response; Raft retries |
 //!
-//! No prefix has a change without the commit index that came with it, or an entry of a term without the term.
+//! No prefix has a change without the commit index that came with it, or an entry of a term without the
+//! term.
 //!
-//! A failed step ends the log, and with it the member.
+//! A failed step stops the log, and with it the member.
 //!
-//! Knows nothing of threads: the driver's log thread and the simulator call the same function.
+//! Independent of threads: the driver's log thread and the simulator call the same function.
 
 use raft::eraftpb::Entry;
 use wal::{Fs, Wal};
@@ -32,22 +33,22 @@ use wal::{Fs, Wal};
 use crate::wire::{Outbound, entry_kind};
 use crate::{LogIndex, LogPosition, Term};
 
-/// What one turn of the Core wants on disk, and what may be said once it is there.
+/// The disk writes of a poll of the Core, and the messages that may be sent after them.
 ///
-/// Entries come with a state if the state changed: a vote is as much a promise as an entry. A job may hold
-/// promises only; then it keeps its place in the queue, after the sync that those promises need.
+/// Entries include a state if the state changed: a vote is as much a promise as an entry. A job may contain
+/// only promises; then it keeps its position in the queue, after the sync that those promises need.
 #[derive(Debug)]
 pub struct PersistJob {
     pub(crate) number: u64,
-    /// Comes before the entries.
+    /// Applied before the entries.
     pub(crate) restart: Option<Restart>,
     pub(crate) entries: Vec<Entry>,
-    /// States that come before one of the entries, with the number of those before it: what a crash must not
-    /// keep an entry without.
+    /// States before one of the entries, with the number of preceding entries: a crash must not leave an
+    /// entry without its state.
     pub(crate) early_states: Vec<(usize, Vec<u8>)>,
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) promises: Vec<Outbound>,
-    /// Whole segments of entries below this index may go, after everything else.
+    /// Segments with only entries below this index may be removed, after all other steps.
     pub(crate) release: Option<LogIndex>,
 }
 
@@ -73,15 +74,15 @@ impl PersistJob {
     }
 }
 
-/// The log begins anew after a snapshot. Its state is that of a log without entries: the job's own may name a
-/// commit that only the entries after it hold.
+/// A restart of the log after a snapshot. Its state is that of a log without entries: the job's own may have
+/// a commit index that only the entries after it reach.
 #[derive(Debug)]
 pub(crate) struct Restart {
     pub at: LogPosition,
     pub state: Vec<u8>,
 }
 
-/// Everything up to one turn's job is on disk. Only [`Receipt::release`] makes one.
+/// All jobs up to that of a poll are on disk. Only [`Receipt::release`] creates one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Durable {
     pub(crate) number: u64,
@@ -96,13 +97,13 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Both parts, for an owner that carries them out in this order in one step.
+    /// Returns both parts, for an owner that executes them in this order in one step.
     pub fn redeem(self) -> (Durable, Vec<Outbound>) {
         (self.durable, self.promises)
     }
 
-    /// Gives out, in the order in which they must be carried out, what the Core must hear and what the
-    /// Transport must send.
+    /// Passes the notification for the Core and the messages for the Transport to `carry_out`, in the
+    /// required order.
     pub fn release(self, mut carry_out: impl FnMut(SyncRelease)) {
         let Receipt { durable, promises } = self;
         if base::mutant("late-durable") {
@@ -114,26 +115,26 @@ impl Receipt {
     }
 }
 
-/// What a sync releases, see [`Receipt::release`].
+/// An action released by a sync, see [`Receipt::release`].
 #[derive(Debug)]
 pub enum SyncRelease {
-    /// For the Core, before it can hear any answer to a promise.
+    /// For the Core, before any response to a promise.
     Durable(Durable),
     /// For the Transport.
     Promise(Outbound),
 }
 
-/// What one group of jobs cost.
+/// Cost of a group of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCost {
     /// Raft entries in the group.
     pub entries: usize,
-    /// Bytes written to the log; 0 when nothing needed writing.
+    /// Bytes written to the log; 0 without a write.
     pub bytes: u64,
 }
 
-/// Appends all `jobs` and makes them durable with one sync. After an error the log is poisoned, and the jobs'
-/// promises are gone: nothing was promised.
+/// Appends all `jobs` and makes them durable with one sync. After an error the log is poisoned, and the
+/// jobs' promises are dropped unsent.
 pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receipt, GroupCost), wal::Error> {
     let last = jobs.last().expect("a group is never empty");
     let mut receipt = Receipt { durable: Durable { number: last.number }, promises: Vec::new() };
@@ -144,12 +145,12 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         wal.sync()?;
     }
     for job in jobs {
-        // A job that only releases may come after the one of its turn.
+        // A release-only job may come after the one of its poll.
         assert!(job.number >= number_before, "jobs are persisted in the order of their turns");
         number_before = job.number;
         assert!(!job.is_for_nothing(), "a job for nothing");
         if let Some(Restart { at, state }) = &job.restart {
-            // Durable by itself. What this group held before it is older than the snapshot, and so is its
+            // Durable by itself. Earlier data of this group is older than the snapshot, and so is its
             // promise.
             wal.restart_at(*at, state)?;
             persisted.entries = 0;
@@ -173,7 +174,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
                 payload: &entry.data,
             });
         }
-        // After its entries: a state must never name a commit that the log before it does not hold.
+        // After its entries: a state must never have a commit index that the preceding log does not reach.
         if let Some(state) = job.state.as_ref().filter(|_| !base::mutant("state-before-entries")) {
             wal.put_state(state);
         }
@@ -185,7 +186,7 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
     assert!(took_bytes || persisted.entries == 0, "entries that took no bytes");
     assert_eq!(receipt.durable.number, number_before, "the receipt covers all jobs");
     if let Some(index) = release {
-        // Last: a segment goes when nothing depends on it any more.
+        // Last: segments are removed only when they are unused.
         wal.release_before(index)?;
     }
     Ok((receipt, persisted))
@@ -224,7 +225,7 @@ mod tests {
         }
     }
 
-    /// What a power cut right now would leave: the last index and the state.
+    /// Returns the last index and the state after a power loss at this point.
     fn left_on(disk: &SimFs) -> (u64, Option<Vec<u8>>) {
         let disk = disk.crashed(Crash::Synced, &mut || false);
         let (_, recovery) = Wal::open(disk, Path::new("/log"), OPTIONS).unwrap();
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(released, [("durable", 2), ("promise to", 8), ("promise to", 9)]);
     }
 
-    /// What a start finds of a job of which a crash keeps so many sectors.
+    /// Recovers from a crash that leaves the given number of sectors of a job.
     fn torn(job: PersistJob, kept: u32) -> wal::Recovery {
         let (disk, mut wal) = log();
         disk.fail_at(disk.calls() + 1, Fault::Stop); // The write goes through, its sync does not.
@@ -351,7 +352,7 @@ mod tests {
             drop(persist(&mut wal, vec![job(number, 20 * number - 19..=20 * number, None)]).unwrap().0);
         }
         let mut released = 0;
-        // `wal` is used up by the first failure, so each attempt begins with the log as the disk has it now.
+        // A failure invalidates `wal`, so each attempt reopens the log from the disk.
         drop(wal);
         for call in 0..12 {
             let disk = disk.crashed(Crash::Kill, &mut || true);

@@ -1,4 +1,4 @@
-//! The log as raft-rs reads it: the tail in memory, the rest through the log's files.
+//! The log as read by raft-rs: the tail in memory, the rest from the log files.
 //!
 //! ```text
 //!   start ───────── archive (synced, committed) ───────▶│◀───────────── cache ──────────────▶ last
@@ -6,26 +6,27 @@
 //!                  checkpoint: what a follower gets that needs an entry from before the start
 //! ```
 //!
-//! * The cache is one gapless run of entries that ends at the last one.
-//! * An entry leaves the cache only when it is committed and synced here. Such an entry never changes, so the
-//!   archive's answer is right without asking whether the log thread has caught up.
-//! * The start moves when the log is trimmed, always in memory first: what the log thread removes afterwards
-//!   is no longer asked for. It never passes the checkpoint, so what is trimmed can be had as a snapshot.
+//! * The cache is a contiguous range of entries up to the last one.
+//! * An entry is evicted from the cache only when it is committed and synced here. Such an entry never
+//!   changes, so the archive is correct even if the log thread has not caught up.
+//! * The start moves when the log is truncated, always in memory first: entries that the log thread removes
+//!   afterwards are not requested any more. It never passes the checkpoint, so truncated entries are
+//!   available as a snapshot.
 //! * A Raft snapshot in here is a position and a membership. The process has the state.
 //!
-//! Where raft-rs' questions are answered:
+//! Sources for queries of raft-rs:
 //!
-//! | question | answered by |
+//! | query | source |
 //! |---|---|
 //! | term of an entry | cache, else the archive's runs of terms: never the disk |
 //! | entries for a follower, or to apply | cache, else one read of the files, up to the first cached entry |
-//! | entries before the start | "compacted": raft-rs then asks for a snapshot |
+//! | entries before the start | "compacted": raft-rs then requests a snapshot |
 //! | a snapshot | the checkpoint, by position; "not now" while it does not reach the log |
 //!
-//! "Not now" because of the disk is fatal for the member, but raft-rs has no such answer: the cause is kept
+//! "Not now" because of the disk is fatal for the member, but raft-rs has no such error: the cause is stored
 //! for the core.
 //!
-//! Costs: `entries` clones reference counts, not payloads, while it stays in the cache.
+//! `entries` clones reference counts, not payloads, while it stays in the cache.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,17 +39,17 @@ use super::durable_state::DurableState;
 use crate::wire::entry_type;
 use crate::{Fatal, LogIndex, LogPosition, Term};
 
-/// Synced entries, wherever they are kept. The log's reader in production.
+/// Synced entries. The log's reader in production.
 ///
 /// A trait for tests: a list of entries that fails, or returns wrong entries, on demand.
 pub(crate) trait Archive: Send {
-    /// Entries from `from` on: at least one if it is there, no more than fit in `bytes_max`.
+    /// Returns entries from `from` on: at least one if available, no more than fit in `bytes_max`.
     fn read(&self, from: LogIndex, bytes_max: usize) -> Result<Vec<wal::OwnedEntry>, wal::Error>;
     fn term(&self, index: LogIndex) -> Option<Term>;
-    /// The position that the log would start at if some of the entries up to `index` were let go: as many as
-    /// may go at a time.
+    /// Returns the start of the log after truncating some of the entries up to `index`: at most as many as
+    /// may be removed in one step.
     fn release_point(&self, index: LogIndex) -> LogPosition;
-    /// The oldest entry within about the last `bytes` of the log up to `index`.
+    /// Returns the oldest entry within about the last `bytes` of the log up to `index`.
     fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex;
 }
 
@@ -70,47 +71,45 @@ impl<F: wal::Fs> Archive for wal::Reader<F> {
     }
 }
 
-// The cache's bound counts what an entry really takes, so that a log of tiny entries does not take ten times
-// as much.
+// The cache's limit counts actual memory, so that a log of tiny entries does not take ten times as much.
 
-/// What an entry costs in memory in addition to its payload: the struct and its place in the queue, rounded
-/// up.
+/// Memory of an entry in addition to its payload: the struct and its queue slot, rounded up.
 const ENTRY_OVERHEAD: usize = 160;
 
-/// Segments that go at a time. To remove one takes a disk some milliseconds, in which the log thread syncs
-/// nothing: after a long stream, or the first checkpoint in a while, there may be hundreds.
+/// Segments removed per step. A removal takes a disk some milliseconds, in which the log thread cannot sync:
+/// after a long stream, or the first checkpoint in a while, there may be hundreds.
 const SEGMENTS_PER_RELEASE: usize = 1;
 
-/// Read from the archive at once, when the caller names no limit.
+/// Bytes of a read from the archive without a caller's limit.
 const ARCHIVE_READ_BYTES: usize = 4 << 20;
 
 pub(crate) struct LogStore {
-    /// What the next job that needs it will make durable; raft-rs reads it back at the start only.
+    /// State that the next job will make durable, if it needs it; raft-rs reads it back only at the start.
     pub state: DurableState,
-    /// Everything from `first_cached` to the end of the log.
+    /// All entries from `first_cached` to the end of the log.
     cache: VecDeque<Entry>,
     /// Memory that the cache takes, by [`cost`].
     cache_bytes: usize,
-    /// Passed only by entries that are not stable yet: those cannot be read anywhere else.
+    /// Exceeded only by entries that are not stable yet: they are not available elsewhere.
     cache_bytes_max: usize,
-    /// Index of the first cached entry; one past the last entry when the cache is empty.
+    /// Index of the first cached entry; last entry plus one if the cache is empty.
     first_cached: LogIndex,
-    /// The place before the first entry kept.
+    /// Position before the first retained entry.
     start: LogPosition,
-    /// The newest entry, synced or not; the start when there is none.
+    /// The last entry, synced or not; the start if there is none.
     last: LogPosition,
-    /// The machine's newest durable state: what a snapshot is made of.
+    /// The machine's latest durable state, used for snapshots.
     pub checkpoint: LogPosition,
-    /// A snapshot was asked for that no checkpoint can serve yet.
+    /// Index of a requested snapshot that no checkpoint can serve yet.
     wanted: Cell<Option<LogIndex>>,
     archive: Box<dyn Archive>,
-    /// raft-rs only has the answer "not now"; the cause is kept here for the Core.
+    /// Cause of a "not now" error, which raft-rs cannot transport, for the Core.
     failure: RefCell<Option<Fatal>>,
 }
 
 impl LogStore {
-    /// Opens the store over a log that holds what lies between `start` and `last`, with the newest entries
-    /// already in memory. `checkpoint` is where the machine stands on its own disk.
+    /// Opens the store over a log with entries between `start` and `last`, and caches the latest ones.
+    /// `checkpoint` is the machine's durable position.
     pub fn open(
         archive: Box<dyn Archive>,
         state: DurableState,
@@ -138,10 +137,9 @@ impl LogStore {
         Ok(store)
     }
 
-    /// Brings what is not committed into the cache; it may still be replaced.
-    ///
-    /// At most what a leader may hold uncommitted. What is committed stays on disk until it is asked for: a
-    /// restart does not read the log twice.
+    /// Caches the uncommitted entries, which may still be replaced: at most the uncommitted bytes of a
+    /// leader. Committed entries stay on disk until they are requested, so a restart does not read the log
+    /// twice.
     fn warm(&mut self) -> Result<(), Fatal> {
         let from = LogIndex(self.state.hard.commit).max(self.start.index) + 1;
         let mut next = from;
@@ -158,7 +156,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// One past the last cached entry.
+    /// Returns the index after the last cached entry.
     fn end_of_cache(&self) -> LogIndex {
         self.first_cached + self.cache.len() as u64
     }
@@ -167,17 +165,17 @@ impl LogStore {
         self.start
     }
 
-    /// Where the log could start if entries up to `index` were let go: the next border between segments.
+    /// Returns the start of the log after truncating entries up to `index`: the next segment boundary.
     pub fn release_point(&self, index: LogIndex) -> LogPosition {
         self.archive.release_point(index)
     }
 
-    /// The oldest entry within about the last `bytes` of the log up to `index`.
+    /// Returns the oldest entry within about the last `bytes` of the log up to `index`.
     pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         self.archive.back_by(index, bytes)
     }
 
-    /// Forgets the entries up to `start`, before the log thread removes them.
+    /// Drops the entries up to `start`, before the log thread removes them.
     pub fn trim(&mut self, start: LogPosition) {
         assert!(
             start.index > self.start.index && start.index <= self.last.index,
@@ -194,8 +192,8 @@ impl LogStore {
         assert!(self.first_cached > start.index, "the cache begins after the start");
     }
 
-    /// Begins anew after a snapshot. The log thread does the same, later: until then the entries after `at`
-    /// are here.
+    /// Restarts after a snapshot. The log thread does the same later; until then the entries after `at` are
+    /// here.
     pub fn restore(&mut self, at: LogPosition) {
         assert!(at.index > self.start.index, "a snapshot at {}, from before the log", at.index);
         self.cache.clear();
@@ -204,7 +202,7 @@ impl LogStore {
         self.first_cached = at.index + 1;
     }
 
-    /// The checkpoint as raft-rs knows snapshots.
+    /// Returns the checkpoint in the representation of raft-rs.
     pub fn newest_snapshot(&self) -> Snapshot {
         assert!(self.checkpoint.index > LogIndex::ZERO, "a snapshot of nothing");
         let mut snapshot = Snapshot::default();
@@ -214,17 +212,17 @@ impl LogStore {
         snapshot
     }
 
-    /// The index that a checkpoint was missing for since the last call.
+    /// Returns and clears the index for which a checkpoint was missing.
     pub fn take_wanted(&self) -> Option<LogIndex> {
         self.wanted.take()
     }
 
-    /// The last entry, synced or not.
+    /// Returns the last entry, synced or not.
     pub fn last(&self) -> LogPosition {
         self.last
     }
 
-    /// Adds what raft-rs wants appended; entries at and after the first one's index are replaced.
+    /// Appends entries of raft-rs; entries at and after the first one's index are replaced.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         let from = LogIndex(first.index);
@@ -245,11 +243,11 @@ impl LogStore {
         self.last = LogPosition::new(last.index, last.term);
     }
 
-    /// Lets go of the oldest entries while the cache is over its bound. `stable` is the last index that is
+    /// Evicts the oldest entries while the cache exceeds its limit. `stable` is the last index that is
     /// committed and synced here.
     ///
-    /// Applied or not does not matter: the machine may lag by more than the cache holds, and reads the files
-    /// then.
+    /// Unapplied entries are evicted too: the machine may lag by more than the cache holds, and reads the
+    /// files then.
     pub fn evict(&mut self, stable: LogIndex) {
         assert!(stable <= self.last.index, "stable beyond the log's end");
         while self.cache_bytes > self.cache_bytes_max && self.first_cached <= stable {
@@ -260,12 +258,12 @@ impl LogStore {
         }
     }
 
-    /// Entries of `low..high` as far as `bytes_max` reaches, at least one.
+    /// Reads entries of `low..high` up to `bytes_max`, at least one.
     ///
-    /// A range that begins before the cache is answered up to where the cache begins, and the caller asks
-    /// again: one read is either memory or disk, never both. Reading the disk here keeps the driver from its
-    /// other work for the time of one read of at most [`crate::RaftLimits::MESSAGE_BYTES_MAX`]; only a
-    /// follower that lags by more than the cache holds causes it.
+    /// A range that starts before the cache is returned up to the start of the cache, and the caller
+    /// retries: a read uses either memory or disk, never both. Reading the disk here blocks the driver for
+    /// the time of one read of at most [`crate::RaftLimits::MESSAGE_BYTES_MAX`]; only a follower that lags
+    /// by more than the cache holds causes it.
     pub fn read(&self, low: LogIndex, high: LogIndex, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         assert!(low > self.start.index, "entry {low} was trimmed; the log starts after {}", self.start.index);
         assert!(low < high && high <= self.last.index + 1, "{low}..{high} is not in the log");
@@ -283,8 +281,8 @@ impl LogStore {
         Ok(wanted.take(count).cloned().collect())
     }
 
-    /// Entries of `low..high` from the files, as far as `bytes_max` reaches. What comes back is checked: the
-    /// log thread writes these files at the same time, and an entry at the wrong place would be applied.
+    /// Reads entries of `low..high` from the files, up to `bytes_max`. The result is verified: the log
+    /// thread writes these files concurrently, and an entry at the wrong position would be applied.
     fn archived(&self, low: LogIndex, high: LogIndex, bytes_max: usize) -> Result<Vec<Entry>, Fatal> {
         let read = self
             .archive
@@ -314,20 +312,20 @@ impl LogStore {
         Ok(entries)
     }
 
-    /// Memory that entries take here.
+    /// Returns the memory of cached entries.
     #[cfg(test)]
     pub fn cached_bytes(&self) -> usize {
         self.cache_bytes
     }
 
-    /// Why the last "not now" was said, if it was the disk.
+    /// Returns and clears the cause of the last "not now", if it was the disk.
     pub fn take_failure(&self) -> Option<Fatal> {
         self.failure.borrow_mut().take()
     }
 }
 
 impl Storage for LogStore {
-    /// Asked once, when the core is built.
+    /// Called once, when the core is built.
     fn initial_state(&self) -> raft::Result<RaftState> {
         Ok(RaftState::new(self.state.hard.clone(), self.state.conf.clone()))
     }
@@ -342,13 +340,13 @@ impl Storage for LogStore {
         if LogIndex(low) <= self.start.index {
             return Err(StorageError::Compacted.into());
         }
-        // Without a limit raft-rs looks for changes of membership among what is not applied, and takes a
-        // first part for all of it, which may be more than the memory holds. The core looks itself, part by
-        // part.
+        // Without a limit raft-rs searches unapplied entries for membership changes, and considers a first
+        // part to be complete, which may also exceed the memory. The core searches part by part instead.
         let bytes_max = max_size.into().unwrap_or(ARCHIVE_READ_BYTES as u64);
         self.read(LogIndex(low), LogIndex(high), usize::try_from(bytes_max).unwrap_or(usize::MAX)).map_err(
             |fatal| {
-                // Said at once: for committed entries raft-rs panics at "not now", in words that name no file.
+                // Logged immediately: for committed entries raft-rs panics on "not now", with a message that
+                // names no file.
                 tracing::error!(error = base::causes(&fatal), "the log cannot be read");
                 self.failure.borrow_mut().get_or_insert(fatal);
                 StorageError::LogTemporarilyUnavailable.into()
@@ -356,7 +354,7 @@ impl Storage for LogStore {
         )
     }
 
-    /// Never reads the disk: the log keeps the terms of its entries in memory.
+    /// Returns the term of an entry. Never reads the disk: the log has the terms of its entries in memory.
     fn term(&self, index: u64) -> raft::Result<u64> {
         let index = LogIndex(index);
         if index < self.start.index {
@@ -385,9 +383,9 @@ impl Storage for LogStore {
         Ok(self.last.index.0)
     }
 
-    /// What a follower gets that needs an entry before `first_index`. "Not now" if the checkpoint does not
-    /// reach the log: this member has just restarted its log after a snapshot that its machine is still
-    /// taking over.
+    /// Returns the snapshot for a follower that needs an entry before `first_index`. "Not now" if the
+    /// checkpoint does not reach the log: this member has just restarted its log after a snapshot that its
+    /// machine is still installing.
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         let needed = LogIndex(request_index).max(self.start.index).max(LogIndex(1));
         if self.checkpoint.index < needed {
@@ -402,8 +400,8 @@ fn cost(entry: &Entry) -> usize {
     entry.data.len() + ENTRY_OVERHEAD
 }
 
-/// The hard state that a member may start from: what it applied is committed, also if the synced commit index
-/// is lower.
+/// Returns the hard state that a member may start from: applied entries are committed, even if the synced
+/// commit index is lower.
 pub(crate) fn restarted(mut hard: HardState, applied: LogIndex) -> HardState {
     hard.commit = hard.commit.max(applied.0);
     hard

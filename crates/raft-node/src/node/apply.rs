@@ -1,32 +1,30 @@
-//! The apply step: committed entries into the state machine, outcomes out, read points when their time has
-//! come.
+//! The apply step: committed entries into the state machine, outcomes out, reads when their index is
+//! applied.
 //!
-//! * Entries come in log order, each once, without gaps; the first is the one after what the machine had
-//!   applied.
-//! * An install stands for all entries up to its position; what waits for one of them waits for it.
-//! * A proposer is answered after its command, and all of an entry's after the whole entry: one wake-up for
-//!   all.
-//! * A read point is given out when the machine has applied its index, never before.
-//! * The outcome of a command reaches only the member where it was proposed, and only if its proposer still
-//!   waits: the machine knows, and need not make an answer.
-//! * A batch whose commands cannot be taken out is applied as an entry without commands: its bytes are equal
-//!   on every member, and so is what they do with it. Its proposers get no outcome.
-//! * A machine that fails is fatal: a member that skipped a command would differ from the others from then
-//!   on.
+//! * Entries come in log order, each once, without gaps; the first follows the machine's applied index.
+//! * An install replaces all entries up to its position; requests that wait for one of them wait for it.
+//! * A proposer gets its outcome after its command was applied, and all proposers of an entry after the
+//!   whole entry: a single wake-up for all.
+//! * A read is released when the machine has applied its index, never before.
+//! * The outcome of a command reaches only the proposing member, and only if its proposer still waits: the
+//!   machine gets this information, and need not produce an outcome otherwise.
+//! * A batch with malformed commands is applied as an entry without commands: its bytes are equal on every
+//!   member, and so is the effect. Its proposers get no outcome.
+//! * A machine failure is fatal: a member that skipped a command would diverge.
 //!
-//! Knows nothing of threads: a member's driver, its apply thread and the simulator call the same function.
+//! Independent of threads: a member's driver, its apply thread and the simulator call the same function.
 //!
 //! # Brief entries
 //!
-//! The driver applies some entries itself, in place of the apply thread: the brief ones. To wake the apply
-//! thread and to be woken by it takes 40 to 80 µs; to apply a put takes 4 µs. But a driver that applies sends
-//! no heartbeat meanwhile. So an entry is brief if applying it takes microseconds for certain:
+//! The driver applies brief entries itself, instead of the apply thread. A round trip to the apply thread
+//! takes 40 to 80 µs; applying a put takes 4 µs. But a driver that applies does not send heartbeats. So an
+//! entry is brief only if applying it certainly takes microseconds:
 //!
-//! * few commands and bytes, and no change of the members;
-//! * each command names a few keys, and reads stored values only if those are in memory;
-//! * the machine's store has room for the entry, so that its end does not wait.
+//! * few commands and bytes, and no membership change;
+//! * each command names a few keys, and reads only stored values that are in memory;
+//! * the machine's store has capacity for the entry, so that it does not block.
 //!
-//! The machine says what a command costs and in which state its store is. Every limit is here.
+//! The machine reports the cost of a command and the state of its store. All limits are here.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +34,7 @@ use crate::types::Travel;
 use crate::wire::{Batch, Commands};
 use crate::{Answer, Fatal, LogIndex, LogPosition, Membership, StateMachine};
 
-/// One step, made by [`crate::Node::turn`].
+/// A step, created by [`crate::Node::turn`].
 #[derive(Debug)]
 pub struct ApplyJob<P, R> {
     kind: ApplyItem<P, R>,
@@ -61,7 +59,7 @@ enum ApplyItem<P, R> {
 #[derive(Debug)]
 struct BatchContent<P> {
     batch: Batch,
-    /// This member's proposers, in the order of the commands; None for those whose time was up.
+    /// This member's proposers, in command order; None for those that timed out.
     replies: Option<Vec<Option<P>>>,
 }
 
@@ -86,30 +84,30 @@ impl<P, R> ApplyJob<P, R> {
     }
 }
 
-/// What one step brought.
+/// Result of a step.
 #[derive(Debug)]
 pub struct StepResult<P, R, O> {
-    /// How far the machine is now, if the step moved it: an entry was applied, or a snapshot installed.
+    /// Position of the machine after an applied entry or an installed snapshot.
     pub entry: Option<LogPosition>,
-    /// Commands in it.
+    /// Number of its commands.
     pub commands: usize,
-    /// Proposers and their outcomes, in the order of the commands.
+    /// Proposers and their outcomes, in command order.
     pub answered: Vec<(P, O)>,
-    /// Proposers that waited for an entry whose batch is malformed: none of its commands was applied.
+    /// Proposers of a malformed batch, of which no command was applied.
     pub unanswered: Vec<P>,
     /// Readers that may read now.
     pub readable: Vec<R>,
-    /// What the machine says of the members, after an entry that may have changed them.
+    /// The machine's membership, after an entry that may have changed it.
     pub membership: Option<Membership>,
 }
 
-/// The state machine, and the readers that wait for it.
+/// The state machine, and its waiting readers.
 ///
-/// Commits that are not applied yet are in the core; here is only what the present step needs, and readers
-/// whose index lies ahead. Their number is bounded where readers enter.
+/// Unapplied commits are in the core; this holds only the data of the current step, and readers with a
+/// future index. Their number is limited at admission.
 pub struct Applier<S: StateMachine, R> {
     machine: S,
-    /// Moves only when a whole entry is in the machine.
+    /// Advances only when a complete entry is in the machine.
     applied: LogPosition,
     /// Readers by the index they wait for.
     waiting: BTreeMap<LogIndex, Vec<R>>,
@@ -121,7 +119,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         Applier { machine, applied, waiting: BTreeMap::new() }
     }
 
-    /// The last entry whose commands are all in the machine.
+    /// Returns the last completely applied entry.
     pub fn applied(&self) -> LogPosition {
         self.applied
     }
@@ -130,7 +128,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         &self.machine
     }
 
-    /// Whether `job` is next and takes microseconds: readers, or a brief entry.
+    /// Reports whether `job` is next and takes microseconds: readers, or a brief entry.
     pub fn is_brief<P>(&mut self, job: &ApplyJob<P, R>) -> bool {
         match &job.kind {
             ApplyItem::Reads { .. } => true,
@@ -138,7 +136,7 @@ impl<S: StateMachine, R> Applier<S, R> {
                 (at.index == self.applied.index + 1 || base::mutant("brief-out-of-order"))
                     && is_brief(batch, &mut self.machine)
             }
-            // The end of any entry may wait for room in the machine's store.
+            // Any entry may block on the capacity of the machine's store.
             ApplyItem::Entry { content: None, .. } | ApplyItem::Install { .. } => false,
         }
     }
@@ -180,7 +178,7 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(done)
     }
 
-    /// Applies one entry, with or without commands.
+    /// Applies an entry, with or without commands.
     fn entry<P>(
         &mut self,
         at: LogPosition,
@@ -204,12 +202,12 @@ impl<S: StateMachine, R> Applier<S, R> {
             }
         }
         self.machine.end_entry(at)?;
-        // Only now: should the machine fail inside the entry, the entry was not applied.
+        // Only now: if the machine fails inside the entry, the entry was not applied.
         self.applied = at;
         Ok(())
     }
 
-    /// Applies the commands of a batch in order and pairs outcomes with those who wait for them.
+    /// Applies the commands of a batch in order and pairs outcomes with waiting proposers.
     fn commands<P>(
         &mut self,
         at: LogPosition,
@@ -232,8 +230,8 @@ impl<S: StateMachine, R> Applier<S, R> {
         Ok(())
     }
 
-    /// Gives out the readers whose index is applied now. By index and not by arrival: a later reader whose
-    /// round was confirmed at an earlier index need not wait for the others.
+    /// Releases the readers with an applied index. By index and not by arrival: a later reader whose round
+    /// was confirmed at an earlier index need not wait.
     fn release(&mut self, readable: &mut Vec<R>) {
         while let Some(first) = self.waiting.first_entry().filter(|first| *first.key() <= self.applied.index)
         {
@@ -243,18 +241,19 @@ impl<S: StateMachine, R> Applier<S, R> {
     }
 }
 
-/// Jobs of a turn that are looked at: an entry and its readers.
+/// Maximum jobs of a poll that are considered: an entry and its readers.
 const JOBS_MAX: usize = 2;
-/// Commands and bytes of an entry: about as many as are applied in the time that a thread takes to wake up.
+/// Maximum commands and bytes of a brief entry: about as many as are applied in the time of a thread
+/// wake-up.
 const COMMANDS_MAX: usize = 4;
 const BYTES_MAX: usize = 16 << 10;
-/// Keys that a command names, in both branches of its transactions.
+/// Maximum keys of a command, in both branches of its transactions.
 const KEYS_MAX: usize = 16;
-/// Room in the store that is enough for any brief entry: its bytes, and what records take besides.
+/// Store capacity that suffices for any brief entry: its bytes, and the overhead of records.
 const ROOM_BYTES: usize = 64 << 10;
 
-/// Carries out the jobs of a turn that are brief, and returns those for the apply thread. `apply` gives back
-/// a job that is not brief; the jobs after it wait with it, so that the order stays.
+/// Executes the brief jobs of a poll, and returns the remaining ones for the apply thread. `apply` returns a
+/// job that is not brief; later jobs are also returned, which preserves the order.
 pub fn apply_brief_first<J, E>(
     jobs: Vec<J>,
     mut apply: impl FnMut(J) -> Result<Option<J>, E>,
@@ -271,7 +270,7 @@ pub fn apply_brief_first<J, E>(
     Ok(rest)
 }
 
-/// Whether an entry with this batch is brief for `machine`.
+/// Reports whether an entry with this batch is brief for `machine`.
 fn is_brief(batch: &Batch, machine: &mut impl StateMachine) -> bool {
     if batch.is_change || batch.count > COMMANDS_MAX || batch.bytes() > BYTES_MAX {
         return false;
@@ -292,7 +291,7 @@ mod tests {
     use super::*;
     use crate::wire::{BatchBuilder, BatchId};
 
-    /// Records its commands, and refuses the command "die".
+    /// Records its commands, and rejects the command "die".
     #[derive(Default)]
     struct Scribe {
         lines: Vec<String>,
@@ -337,7 +336,7 @@ mod tests {
         }
     }
 
-    /// One voter, by the entry that a scribe stands at.
+    /// Returns a membership with a single voter, numbered by the applied index.
     fn members(index: u64) -> Membership {
         Membership { voters: vec![index], learners: Vec::new() }
     }
@@ -379,7 +378,7 @@ mod tests {
         builder.push(b"a");
         let sound = builder.finish();
         let mut packed = sound.to_vec();
-        packed[0] = 2; // LZ4 that is none.
+        packed[0] = 2; // Invalid LZ4.
         for (index, payload) in [(1, sound.slice(..sound.len() - 1)), (2, packed.into())] {
             let batch = Batch::parse(&payload).unwrap();
             let done = applier.apply(ApplyJob::batch(at(index), batch, Some(vec![Some("x")]))).unwrap();
@@ -454,7 +453,8 @@ mod tests {
         assert_eq!(applier.machine().lines, ["42."]);
     }
 
-    /// Commands say what they cost: keys, and 128 if a value is read; 127 for a cost without a bound.
+    /// A machine whose commands contain their cost: keys, and 128 if a value is read; 127 for an unbounded
+    /// cost.
     struct Machine {
         room: usize,
         values_are_near: bool,
@@ -493,7 +493,7 @@ mod tests {
         }
     }
 
-    /// Commands, room and whether values are near, whether the entry is brief.
+    /// Commands, capacity and whether values are in memory, whether the entry is brief.
     type Case<'a> = (&'a [&'a [u8]], (usize, bool), bool);
 
     #[test]

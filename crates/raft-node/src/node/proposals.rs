@@ -1,21 +1,21 @@
-//! Proposals of this member from their arrival to their answer.
+//! Proposals of this member from arrival to outcome.
 //!
 //! ```text
-//!   offer ──▶ waiting ──batch──▶ prepared ──sent──▶ in flight ──take──▶ answered by the apply step
+//!   offer ──▶ waiting ──batch──▶ prepared ──sent──▶ in flight ──take──▶ completed by the apply step
 //!                │                   │                   │
 //!                └───────────────────┴── expire ─────────┘
 //! ```
 //!
-//! * All that wait when the loop turns become one batch, up to `batch_bytes_max`.
-//! * A batch that Raft refused stays prepared, with the same name, and goes first next time.
+//! * A poll combines all waiting commands into a batch, up to `batch_bytes_max`.
+//! * A batch rejected by Raft stays prepared, with the same id, and is sent first next time.
 //! * A batch is sent once. If it is lost on the way to the leader, its proposals expire.
-//! * Two batches of one member may commit in the other order, or only the later one, if the earlier was lost
-//!   on the way: so a batch is found by its name, never by its turn.
-//! * An entry may come back after all its proposers have timed out. It is applied without an answer.
-//! * Expiry costs one look per batch and tick: arrival order is time order.
+//! * Two batches of a member may commit in reverse order, or only the later one, if the earlier was lost: so
+//!   a batch is looked up by id, never by order.
+//! * An entry may arrive after all its proposers have timed out. It is applied without an outcome.
+//! * Expiry costs one check per batch and tick, because arrival order is time order.
 //!
-//! `P` is what answers a proposer; this file never looks into it. Bounds on count and bytes are the
-//! entrance's (see [`crate::Handle`]), which must refuse before anything is queued.
+//! `P` receives the outcome of a proposal; this file does not inspect it. Limits on count and bytes are
+//! enforced at admission (see [`crate::Handle`]), before a command is queued.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +27,7 @@ use crate::wire::{Batch, BatchBuilder, BatchId, COMMAND_OVERHEAD};
 /// Ticks since the member started.
 pub(super) type Ticks = u64;
 
-/// A command that is in no batch yet.
+/// A command that is not in a batch yet.
 struct QueuedCommand<P> {
     command: Bytes,
     travel: Travel,
@@ -35,25 +35,25 @@ struct QueuedCommand<P> {
     since: Ticks,
 }
 
-/// A batch under way: who asked for its commands, in their order.
+/// A batch in flight: the proposers of its commands, in order.
 struct Flight<P> {
-    /// None where the proposer was answered already, since its time was up.
+    /// None for proposers that timed out.
     replies: Vec<Option<P>>,
     since: Vec<Ticks>,
     /// Replies before this one have expired.
     expired: usize,
-    /// When it left; see [`Proposals::sent_within`].
+    /// Tick of sending; see [`Proposals::sent_within`].
     sent: Ticks,
 }
 
-/// A batch that Raft has not taken yet: it has a name, but no other member has seen it.
+/// A batch that Raft has not accepted yet: it has an id, but no other member has seen it.
 struct PreparedBatch<P> {
     id: BatchId,
     bytes: Bytes,
     flight: Flight<P>,
 }
 
-/// A proposal whose time is up.
+/// A timed out proposal.
 pub(super) struct ExpiredProposal<P> {
     pub reply: P,
     pub since: Ticks,
@@ -62,18 +62,18 @@ pub(super) struct ExpiredProposal<P> {
 }
 
 pub(super) struct Proposals<P> {
-    // The name of this run's batches but for the sequence.
+    // Id prefix of this run's batches, without the sequence.
     id: NodeId,
     nonce: u64,
-    /// Never used twice in a run: a batch that was refused keeps its own.
+    /// Unique in a run: a rejected batch keeps its number.
     next_sequence: u64,
     batch_bytes_max: usize,
-    /// In the order of arrival.
+    /// In arrival order.
     waiting: VecDeque<QueuedCommand<P>>,
-    /// At most one: the next batch is not built before this one has left, so that it can take in more.
+    /// At most one: the next batch is built only after this one was sent, so that it can include more.
     prepared: Option<PreparedBatch<P>>,
-    /// By sequence; a few as a rule, since a leader has one batch on its disk at a time. Entries commit in
-    /// this order on one leader, but a batch may be lost and the next one not.
+    /// By sequence; usually a few, since a leader has a single batch on its disk at a time. Entries commit
+    /// in this order on a leader, but a batch may be lost without the next.
     in_flight: BTreeMap<u64, Flight<P>>,
 }
 
@@ -90,23 +90,23 @@ impl<P> Proposals<P> {
         }
     }
 
-    /// Queues a command. `reply` answers its proposer, once.
+    /// Queues a command. `reply` completes its proposal, once.
     pub fn offer(&mut self, command: Bytes, travel: Travel, reply: P, now: Ticks) {
         debug_assert!(self.waiting.back().is_none_or(|last| last.since <= now), "time went back");
         self.waiting.push_back(QueuedCommand { command, travel, reply, since: now });
     }
 
-    /// Drops the commands whose proposers have gone, if they are in no batch yet: they will never be applied.
+    /// Drops unbatched commands of abandoned proposals: they will never be applied.
     pub fn withdraw(&mut self, is_gone: impl Fn(&P) -> bool) {
         self.waiting.retain(|waiting| !is_gone(&waiting.reply));
     }
 
-    /// Whether a batch could be proposed.
+    /// Reports whether a batch could be proposed.
     pub fn is_waiting(&self) -> bool {
         self.prepared.is_some() || !self.waiting.is_empty()
     }
 
-    /// The batch to propose next, built if none is prepared. None when no command waits.
+    /// Returns the next batch, built if none is prepared. None without waiting commands.
     pub fn batch(&mut self) -> Option<Bytes> {
         if self.prepared.is_none() && !self.waiting.is_empty() {
             self.prepared = Some(self.prepare());
@@ -114,7 +114,7 @@ impl<P> Proposals<P> {
         self.prepared.as_ref().map(|prepared| prepared.bytes.clone())
     }
 
-    /// Copies the commands of those who wait longest into a batch with a new name.
+    /// Copies the oldest waiting commands into a batch with a new id.
     fn prepare(&mut self) -> PreparedBatch<P> {
         let id = BatchId { proposer: self.id, nonce: self.nonce, sequence: self.next_sequence };
         self.next_sequence += 1;
@@ -139,8 +139,8 @@ impl<P> Proposals<P> {
         PreparedBatch { id, bytes, flight }
     }
 
-    /// How many of those who wait fit into one batch, at least one, and the bytes they take. A change of the
-    /// membership has a separate one.
+    /// Returns the number of waiting commands that fit into a batch, at least one, and their bytes. A
+    /// membership change gets a separate batch.
     fn fitting(&self) -> (usize, usize) {
         let (mut count, mut bytes) = (0, 0);
         for waiting in &self.waiting {
@@ -158,7 +158,7 @@ impl<P> Proposals<P> {
         (count, bytes)
     }
 
-    /// The prepared batch was taken by Raft. Returns how many commands it holds, and its bytes.
+    /// Records that Raft has accepted the prepared batch. Returns its number of commands and its bytes.
     pub fn sent(&mut self, now: Ticks) -> (usize, usize) {
         let mut prepared = self.prepared.take().expect("only a prepared batch can be sent");
         prepared.flight.sent = now;
@@ -169,17 +169,17 @@ impl<P> Proposals<P> {
         size
     }
 
-    /// Whether a batch that was sent during this tick is still under way.
+    /// Reports whether a batch sent during this tick is still in flight.
     pub fn sent_within(&self, now: Ticks) -> bool {
         self.in_flight.last_key_value().is_some_and(|(_, flight)| flight.sent == now)
     }
 
-    /// The proposers of a committed batch, in the order of its commands; None if it is not of this run of
-    /// this member, or was answered before.
+    /// Returns the proposers of a committed batch, in command order; None if it is not from this run of this
+    /// member, or was completed before.
     ///
-    /// A batch of an earlier run may come back long after a restart: its name shows that, and no proposer is
-    /// answered. One with this name and another number of commands was made elsewhere: the proposers go on
-    /// waiting for theirs.
+    /// A batch of an earlier run may arrive long after a restart: its id shows that, and no proposer is
+    /// affected. A batch with this id and another number of commands was forged: the proposers continue to
+    /// wait for theirs.
     pub fn take(&mut self, id: BatchId, commands: usize) -> Option<Vec<Option<P>>> {
         if (id.proposer, id.nonce) != (self.id, self.nonce) {
             return None;
@@ -188,11 +188,10 @@ impl<P> Proposals<P> {
         self.in_flight.remove(&id.sequence).map(|flight| flight.replies)
     }
 
-    /// Takes out every proposal that arrived before `deadline`.
+    /// Removes every proposal that arrived before `deadline`.
     ///
-    /// One that never left this member is withdrawn for good; the proposer may try again without fear of a
-    /// second effect. One that left may still be applied, and its proposer receives no more than that it took
-    /// too long.
+    /// A proposal that never left this member is withdrawn for good; the proposer may safely retry. One that
+    /// was sent may still be applied, and its proposer only gets a timeout.
     pub fn expire(&mut self, deadline: Ticks) -> Vec<ExpiredProposal<P>> {
         debug_assert!(
             self.waiting.iter().is_sorted_by_key(|waiting| waiting.since),
@@ -212,7 +211,7 @@ impl<P> Proposals<P> {
         expired
     }
 
-    /// Takes out all proposers that still wait, to be answered that the member stops.
+    /// Removes all waiting proposers, because the member stops.
     pub fn drain(&mut self) -> impl Iterator<Item = P> {
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.reply);
         let prepared = self.prepared.take().into_iter().map(|prepared| prepared.flight);
@@ -222,9 +221,9 @@ impl<P> Proposals<P> {
 }
 
 impl<P> PreparedBatch<P> {
-    /// Leaves out the commands whose proposers run out of time: they learn that theirs never left this
-    /// member, so it must never leave. No other member has seen the batch yet, so it keeps its name. None if
-    /// nothing remains.
+    /// Drops the expired commands: their proposers are notified that they never left this member, so they
+    /// must not be sent. No other member has seen the batch yet, so it keeps its id. None if the batch is
+    /// empty.
     fn without_expired(mut self, deadline: Ticks, expired: &mut Vec<ExpiredProposal<P>>) -> Option<Self> {
         self.flight.expire(deadline, false, expired);
         let gone = std::mem::take(&mut self.flight.expired);
@@ -234,7 +233,7 @@ impl<P> PreparedBatch<P> {
         self.flight.replies.drain(..gone);
         self.flight.since.drain(..gone);
         if self.flight.replies.is_empty() {
-            return None; // Always so for a change: it has one command.
+            return None; // Always for a change, which has a single command.
         }
         let batch = Batch::parse(&self.bytes).and_then(|batch| batch.commands());
         let commands = batch.expect("this member built it");
@@ -246,7 +245,7 @@ impl<P> PreparedBatch<P> {
 }
 
 impl<P> Flight<P> {
-    /// Takes out the replies of those who came before `deadline`; they are the first ones.
+    /// Removes the replies that arrived before `deadline`; they are the first ones.
     fn expire(&mut self, deadline: Ticks, sent: bool, expired: &mut Vec<ExpiredProposal<P>>) {
         while self.since.get(self.expired).is_some_and(|since| *since < deadline) {
             let reply = self.replies[self.expired].take().expect("each reply expires once");
@@ -255,7 +254,7 @@ impl<P> Flight<P> {
         }
     }
 
-    /// Whether no proposer waits for a command of this batch any more. It may still be applied.
+    /// Reports whether all proposers of this batch have timed out. It may still be applied.
     fn is_spent(&self) -> bool {
         assert!(
             self.expired <= self.replies.len() && self.since.len() == self.replies.len(),
@@ -426,7 +425,7 @@ mod tests {
         assert_eq!(p.batch(), None);
     }
 
-    /// One thing that can happen to proposals.
+    /// A step of a random sequence.
     #[derive(Clone, Debug)]
     enum Step {
         Offer(usize),
@@ -449,8 +448,8 @@ mod tests {
     const PATIENCE: Ticks = 6;
 
     proptest! {
-        /// Each proposer is answered once, commands leave in the order they came, each at most
-        /// once, and "it never left" is only said of a command that never did and never will.
+        /// Each proposal is completed once, commands leave in arrival order, each at most once, and `sent:
+        /// false` is only reported for a command that was never sent and never will be.
         #[test]
         fn every_proposer_is_told_once(steps in prop::collection::vec(step(), 1..150)) {
             let mut proposals: Proposals<u32> = Proposals::new(MEMBER, NONCE, 60);

@@ -1,26 +1,25 @@
-//! Read points: what a quorum must confirm before a linearizable read.
+//! Read rounds: the quorum confirmation of linearizable reads.
 //!
 //! ```text
-//!   ask ──▶ waiting ──begin──▶ round { context } ──confirm──▶ index to wait for
+//!   ask ──▶ waiting ──begin──▶ round { context } ──confirm──▶ read index
 //!                               ▲  │      │
-//!     no answer in retry_ticks: └──┘      └── another leader ──▶ LeaderChanged
-//!     asked again
+//!   no response in retry_ticks: └──┘      └── another leader ──▶ LeaderChanged
+//!   retry
 //! ```
 //!
-//! * All reads that wait when the loop turns share one round: one heartbeat to each peer confirms them all.
-//! * A read joins only a round that begins after it was asked; so an index confirmed for the round covers
+//! * All reads that wait at a poll share a round: one heartbeat to each peer confirms them all.
+//! * A read joins only a round that starts after its request; so an index confirmed for the round covers
 //!   every write that was acknowledged before the read.
-//! * A context names member, run and round. An answer to a round that is no more is ignored.
-//! * A round belongs to one leader in one term. When either changes its answer is worthless, whenever it
-//!   comes.
-//! * A follower's round travels to the leader, which confirms it as its own; the index comes back with the
+//! * A context identifies member, run and round. A response for an unknown round is ignored.
+//! * A round belongs to one leader in one term. When either changes, late responses to it are invalid.
+//! * A follower sends its round to the leader, which confirms it as its own and returns the index with the
 //!   context. So linearizable reads cost the leader heartbeats, not data.
-//! * raft-rs drops a round in silence (no leader, nothing committed in the term, a lost message). It is asked
-//!   for again under its name: its readers asked before either time, so a late answer to the first serves
-//!   them, also where every answer takes longer than `retry_ticks`. The leader counts both times apart, see
-//!   `core/read_names`.
+//! * raft-rs drops a round silently (no leader, no entry committed in the term, a lost message). It is
+//!   retried under its name: its readers arrived before both attempts, so a late response to the first is
+//!   valid for them, which matters if every response takes longer than `retry_ticks`. The leader
+//!   distinguishes both attempts, see `core/read_names`.
 //!
-//! `R` is what answers a reader; this file never looks into it.
+//! `R` receives the result of a read; this file does not inspect it.
 
 use std::collections::VecDeque;
 
@@ -29,41 +28,40 @@ use bytes::Bytes;
 use super::proposals::Ticks;
 use crate::{NodeId, Term};
 
-/// Rounds under way at once. Two: while one is being confirmed, those who came meanwhile need not wait for
-/// its answer; more would cost heartbeats and make no reader faster.
+/// Maximum concurrent rounds. With two, reads that arrive while a round is being confirmed need not wait for
+/// it; more would cost heartbeats without making reads faster.
 const ROUNDS_MAX: usize = 2;
 
-/// One who wants to read, and since when.
+/// A reader and its arrival tick.
 struct PendingRead<R> {
     reply: R,
     since: Ticks,
 }
 
-/// Readers that one confirmation will serve.
+/// Readers that share a confirmation.
 struct Round<R> {
     number: u64,
-    /// Last.
+    /// Tick of the last attempt.
     asked: Ticks,
     readers: VecDeque<PendingRead<R>>,
 }
 
-/// Who leads, as far as this member knows: the leader, if any, and the term.
+/// The leader known to this member, if any, and the term.
 pub(super) type LeaderTerm = (Option<NodeId>, Term);
 
 pub(super) struct Reads<R> {
-    // The name of this run's rounds but for the number.
+    // Prefix of this run's round names, without the number.
     id: NodeId,
     nonce: u64,
     next_number: u64,
-    /// After this long without an answer a round is asked for again.
+    /// Ticks without a response before a round is retried.
     retry_ticks: Ticks,
-    /// The leader and term that the rounds under way were begun in.
     leader_term: LeaderTerm,
-    /// In the order of arrival; in no round yet.
+    /// Readers outside of rounds, in arrival order.
     waiting: VecDeque<PendingRead<R>>,
-    /// Begun and not confirmed, oldest first; at most [`ROUNDS_MAX`].
+    /// Unconfirmed rounds, oldest first; at most [`ROUNDS_MAX`].
     rounds: VecDeque<Round<R>>,
-    /// Readers whose round died with its leader, until another one is known.
+    /// Readers of rounds that lost their leader, until another one is known.
     orphans: VecDeque<PendingRead<R>>,
 }
 
@@ -82,7 +80,7 @@ impl<R> Reads<R> {
         }
     }
 
-    /// Queues a reader; it joins the next round that begins.
+    /// Queues a reader for the next round.
     pub fn ask(&mut self, reply: R, now: Ticks) {
         match self.rounds.back_mut() {
             Some(round) if base::mutant("late-readers") => {
@@ -92,12 +90,12 @@ impl<R> Reads<R> {
         }
     }
 
-    /// Whether there is cause and room for a round.
+    /// Reports whether a round is needed and permitted.
     pub fn may_begin(&self) -> bool {
         !self.waiting.is_empty() && self.rounds.len() < ROUNDS_MAX
     }
 
-    /// Begins a round for all readers that wait and returns its context, if there is cause and room.
+    /// Starts a round for all waiting readers and returns its context, if needed and permitted.
     pub fn begin(&mut self, now: Ticks) -> Option<Bytes> {
         if !self.may_begin() {
             return None;
@@ -111,7 +109,7 @@ impl<R> Reads<R> {
         Some(self.context(number))
     }
 
-    /// The contexts of rounds that were not answered in time: their questions or answers may be lost.
+    /// Returns the contexts of rounds without a timely response: their requests or responses may be lost.
     pub fn overdue(&mut self, now: Ticks) -> Vec<Bytes> {
         let mut overdue = Vec::new();
         for round in &mut self.rounds {
@@ -127,15 +125,15 @@ impl<R> Reads<R> {
         overdue.into_iter().map(|number| self.context(number)).collect()
     }
 
-    /// The name of a round: member, run, number. No two rounds ever share one.
+    /// Returns the unique name of a round: member, run, number.
     fn context(&self, number: u64) -> Bytes {
         Bytes::from([self.id.to_le_bytes(), self.nonce.to_le_bytes(), number.to_le_bytes()].concat())
     }
 
-    /// The readers whose round was confirmed. Rounds before it are confirmed with it: they began earlier, and
-    /// the leader's commit index never goes back.
+    /// Returns the readers of a confirmed round and of all earlier ones: those started earlier, and the
+    /// leader's commit index never decreases.
     ///
-    /// An answer may come late, twice, or for a round whose readers gave up: only a round under way is
+    /// A response may arrive late, twice, or for a round with only expired readers: only a current round is
     /// confirmed.
     pub fn confirm(&mut self, context: &[u8]) -> Vec<R> {
         let Some(at) = self.rounds.iter().position(|round| self.context(round.number) == context) else {
@@ -145,8 +143,8 @@ impl<R> Reads<R> {
         readers.map(|reader| reader.reply).collect()
     }
 
-    /// Notes who leads now. Readers whose round another leader, or another term, was to answer fail as soon
-    /// as a leader is known again, and are returned; those not yet in a round just wait for it.
+    /// Records the current leader. Readers of rounds with another leader, or another term, fail as soon as a
+    /// leader is known again, and are returned; readers outside of rounds continue to wait.
     pub fn note_leader_term(&mut self, leader_term: LeaderTerm) -> Vec<R> {
         if leader_term == self.leader_term {
             return Vec::new();
@@ -159,12 +157,12 @@ impl<R> Reads<R> {
         }
     }
 
-    /// Takes out every reader that asked before `deadline`, and rounds without readers.
+    /// Removes every reader that arrived before `deadline`, and rounds without readers.
     pub fn expire(&mut self, deadline: Ticks) -> Vec<R> {
         let rounds = self.rounds.iter_mut().map(|round| &mut round.readers);
         let mut expired = Vec::new();
         for queue in rounds.chain([&mut self.orphans, &mut self.waiting]) {
-            // In the order of arrival.
+            // In arrival order.
             let late = queue.iter().take_while(|reader| reader.since < deadline).count();
             expired.extend(queue.drain(..late).map(|reader| reader.reply));
         }
@@ -172,7 +170,7 @@ impl<R> Reads<R> {
         expired
     }
 
-    /// Takes out all readers that still wait, to be answered that the member stops.
+    /// Removes all waiting readers, because the member stops.
     pub fn drain(&mut self) -> impl Iterator<Item = R> {
         let rounds = std::mem::take(&mut self.rounds).into_iter().flat_map(|round| round.readers);
         rounds
@@ -259,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_round_does_not_outlive_its_leader() {
-        // (leader and term before, after, whether the readers fail at once)
+        // (leader and term before, after, whether the readers fail immediately)
         let cases = [
             ((Some(1), Term(1)), (Some(2), Term(2)), true),
             ((Some(1), Term(1)), (Some(1), Term(2)), true),
@@ -314,7 +312,7 @@ mod tests {
         assert_ne!(context(1, 5), context(1, 6));
     }
 
-    /// One thing that can happen to readers.
+    /// A step of a random sequence.
     #[derive(Clone, Debug)]
     enum Step {
         Ask,
@@ -335,8 +333,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each reader is answered once, and never by a round that began before it asked or under another
-        /// leader.
+        /// Each reader completes once, and never through a round that started before its arrival or under
+        /// another leader.
         #[test]
         fn every_reader_is_answered_once_and_by_a_later_round(
             steps in prop::collection::vec(step(), 1..120),
@@ -344,7 +342,7 @@ mod tests {
             let mut reads: Reads<usize> = Reads::new(1, 1, RETRY);
             reads.note_leader_term((Some(1), Term(1)));
             let (mut now, mut term, mut asked, mut answered) = (0, 1, 0, Vec::new());
-            // Contexts with the number of readers that had asked before, and the term they began in.
+            // Contexts with the number of earlier readers, and the term of their start.
             let mut contexts: Vec<(Bytes, usize, u64)> = Vec::new();
             for step in steps {
                 match step {

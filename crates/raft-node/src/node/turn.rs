@@ -1,28 +1,27 @@
-//! A member without its threads: the Raft core together with those who wait for it. As pure as the core.
+//! A member without its threads: the Raft core together with its pending requests. As pure as the core.
 //!
 //! ```text
-//!   offer, ask, handle ──▶ Node { proposals, reads, core } ──turn──▶ Turn { effects, apply, answers }
+//!   offer, ask, handle ──▶ Node { proposals, reads, core } ──turn──▶ Turn { effects, apply, results }
 //! ```
 //!
-//! * Commands that wait are proposed as one batch per turn, and only when Raft takes them; reads likewise.
-//! * What a committed entry answers is decided here and travels with it, so that the apply step needs no
+//! * Each poll proposes all waiting commands as one batch, if Raft accepts proposals; likewise for reads.
+//! * The requests that a committed entry completes are attached to it here, so the apply step needs no
 //!   table.
-//! * Every wait ends: in an answer, in an error that says which kind of trouble it was, or when the member
+//! * Every wait finishes: with a result, with an error that identifies the problem, or when the member
 //!   stops.
 //!
-//! Who waits where, and for what:
+//! Locations of pending requests:
 //!
-//! | who | waits in | until |
+//! | request | waits in | until |
 //! |---|---|---|
-//! | a proposer | `proposals`: for a batch, then under its name | its entry is committed and applied |
-//! | a reader | `reads`: for a round, then for a quorum | the apply step has reached the round's index |
+//! | a proposal | `proposals`: for a batch, then under its id | its entry is committed and applied |
+//! | a read | `reads`: for a round, then for a quorum | the apply step has reached the round's index |
 //! | both, at most | – | the tick at which the request times out |
 //!
-//! A proposal whose entry a snapshot skips is among the last kind: it may have been applied, elsewhere, and
-//! this member cannot know. A reader is not: it reads the snapshot's state, which holds all that its round
-//! asked for.
+//! A proposal in an entry that a snapshot skips times out: another member may have applied it, and this
+//! member cannot find out. A read does not: it uses the snapshot's state, which includes its index.
 //!
-//! The driver and the simulator run the same code; they differ in where time, disk and network come from.
+//! The driver and the simulator run the same code with different time, disk and network.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +41,7 @@ use crate::{
     Fatal, LogIndex, LogPosition, NodeId, Progress, ProposeError, ReadError, Role, StoreState, Term,
 };
 
-/// How a node is set up: the core's part, and the waiting room's.
+/// Parameters of a node: those of the core, and of the pending requests.
 #[derive(Clone, Debug)]
 pub struct NodeSetup {
     pub core: CoreSetup,
@@ -54,20 +53,19 @@ pub struct NodeSetup {
     pub read_retry_ticks: u64,
 }
 
-/// What one turn calls for, in the order in which a driver best carries it out: peers hear first, because
-/// their disks can then work at the same time as this member's. Nothing breaks in another order. `P` answers
-/// a proposer, `R` a reader.
+/// Output of a poll, in the recommended order of execution: peers first, because their disks can then work
+/// concurrently with this member's. Any other order is correct too. `P` completes a proposal, `R` a read.
 #[derive(Debug)]
 pub struct NodeOutput<P, R> {
-    /// Of the core.
+    /// Effects of the core.
     pub effects: Effects,
     /// To be applied in order; see [`crate::Applier`].
     pub apply: Vec<ApplyJob<P, R>>,
     pub proposals_failed: Vec<(P, ProposeError)>,
     pub reads_failed: Vec<(R, ReadError)>,
-    /// Readers whose round is confirmed and whose index is applied already: they may read now.
+    /// Readers of a confirmed round with an already applied index: they may read now.
     pub readable: Vec<R>,
-    /// Commands and bytes of the batch that was proposed in this turn.
+    /// Commands and bytes of the batch proposed in this poll.
     pub batch: Option<(usize, usize)>,
 }
 
@@ -75,45 +73,45 @@ pub struct NodeOutput<P, R> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gauges {
     pub role: Role,
-    /// Whom this member follows, itself included; None during an election.
+    /// The leader known to this member, possibly itself; None during an election.
     pub leader: Option<NodeId>,
     pub term: Term,
-    /// What this member knows to be committed; others may know more.
+    /// Commit index known to this member.
     pub commit: LogIndex,
-    /// End of the log in memory: it may not be synced so far.
+    /// Last index in memory: it may not be synced yet.
     pub last_index: LogIndex,
 }
 
-/// The node of one member. `P` answers a proposer and `R` a reader; a node moves them but never looks inside.
+/// The node of a member. `P` completes a proposal and `R` a read; a node moves them without inspecting them.
 ///
-/// Per turn: at most one batch and one read round begin. That is no limit on throughput, because both take in
-/// all that wait, and it keeps the number of messages independent of the number of clients.
+/// A poll starts at most one batch and one read round. That does not limit throughput, because both include
+/// all waiting requests, and it keeps the number of messages independent of the number of clients.
 pub struct Node<P, R> {
     core: Core,
     proposals: Proposals<P>,
     reads: Reads<R>,
-    /// How far the machine is, as last heard.
+    /// Last reported applied index of the machine.
     applied: LogIndex,
-    /// Ticks heard since the start.
+    /// Ticks since the start.
     now: Ticks,
-    /// A tick passed since the last turn: requests may have run out of time.
+    /// A tick passed since the last poll: requests may have timed out.
     ticked: bool,
-    /// Raft refused a batch in this turn although it had seemed ready.
+    /// Raft rejected a batch in this poll although it had seemed ready.
     refused: bool,
     id: NodeId,
     election_ticks: Ticks,
     request_timeout_ticks: Ticks,
-    /// Who led at the end of the last turn.
+    /// Leader after the last poll.
     leader: Option<NodeId>,
-    /// When the leader of today became known.
+    /// Tick at which the current leader became known.
     leader_since: Ticks,
-    /// When a message to each peer was last reported lost.
+    /// Tick of the last lost message to each peer.
     unreachable_at: BTreeMap<NodeId, Ticks>,
 }
 
 impl<P, R> Node<P, R> {
-    /// Brings a node up from its log. `voters` must agree with a membership that the log already holds;
-    /// `applied` is where the state machine stands.
+    /// Creates a node from its log. `voters` must agree with an existing membership in the log; `applied` is
+    /// the state machine's position.
     pub fn open<F: wal::Fs>(
         setup: &NodeSetup,
         voters: &[NodeId],
@@ -147,40 +145,38 @@ impl<P, R> Node<P, R> {
         })
     }
 
-    /// Queues a command; its entrance has bounded how many wait.
+    /// Queues a command; admission limits the number of waiting ones.
     pub fn offer(&mut self, command: Bytes, reply: P) {
         self.proposals.offer(command, Travel::Batched, reply, self.now);
     }
 
-    /// Queues a command that changes the membership. It waits for the change before it.
+    /// Queues a command that changes the membership. It waits for earlier changes.
     pub fn offer_change(&mut self, command: Bytes, reply: P) {
         self.proposals.offer(command, Travel::AsChange, reply, self.now);
     }
 
-    /// Drops the commands that wait unproposed although their proposers have gone. Looks at them only when a
-    /// batch could be made of them.
+    /// Drops unproposed commands of abandoned proposals. Checks them only when a batch could be created.
     pub fn withdraw(&mut self, is_gone: impl Fn(&P) -> bool) {
         if self.may_propose() {
             self.proposals.withdraw(is_gone);
         }
     }
 
-    /// Queues a read.
     pub fn ask(&mut self, reply: R) {
         self.reads.ask(reply, self.now);
     }
 
-    /// Takes in what happened outside. What it calls for comes with the next turn.
+    /// Handles an external event. Its effects are part of the next poll.
     ///
-    /// Ticks are this node's only time: deadlines of those who wait are counted in them, so a member that
-    /// stood still does not fail all its clients at once when it goes on.
+    /// Ticks are this node's only time: request deadlines count ticks, so a suspended member does not fail
+    /// all its clients immediately when it resumes.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match &event {
             Event::Tick => {
                 self.now += 1;
                 self.ticked = true;
             }
-            // Others are not asked for, and may have any id.
+            // Other peers are never queried, and may have any id.
             Event::Unreachable { peer } => {
                 if self.leader == Some(*peer) || self.core.voters().contains(peer) {
                     self.unreachable_at.insert(*peer, self.now);
@@ -201,11 +197,11 @@ impl<P, R> Node<P, R> {
         self.core.handle(event)
     }
 
-    /// Collects everything that the calls since the last turn ask for.
+    /// Collects the effects of all calls since the last poll.
     ///
-    /// The order within is not free. Changes of leadership are noted first, so that no round begins under a
-    /// leader that is gone; the batch is proposed before the core turns, so that it leaves in this turn;
-    /// rounds are confirmed last, after leadership was looked at again.
+    /// The internal order matters. Leadership changes are recorded first, so that no round starts under a
+    /// former leader; the batch is proposed before the core is polled, so that it is sent in this poll;
+    /// rounds are confirmed last, after leadership was checked again.
     pub fn turn(&mut self) -> Result<NodeOutput<P, R>, Fatal> {
         let mut turn = NodeOutput {
             effects: Effects::default(),
@@ -224,8 +220,7 @@ impl<P, R> Node<P, R> {
         for committed in committed {
             turn.apply.push(self.job(committed));
         }
-        // Before the confirmed rounds: a round that another leader was to answer must not be taken from its
-        // answer.
+        // Before the confirmed rounds: a round of another leader must not be completed by its response.
         self.note_leader(&mut turn);
         for (context, index) in confirmed {
             let readers = self.reads.confirm(&context);
@@ -235,7 +230,7 @@ impl<P, R> Node<P, R> {
                 turn.apply.push(ApplyJob::reads(index, readers));
             }
         }
-        // Others may have waited for what this turn finished. No other event wakes the loop for them.
+        // Requests may have waited for the completions of this poll. No other event wakes the loop for them.
         turn.effects.more |= !self.refused && self.may_propose() && self.proposals.is_waiting();
         turn.effects.more |= self.reads.may_begin() && self.core.ready_for_reads();
         Ok(turn)
@@ -255,58 +250,59 @@ impl<P, R> Node<P, R> {
         self.core.voters()
     }
 
-    /// How far the machine is, as last heard by [`Event::Applied`].
+    /// Returns the applied index last reported by [`Event::Applied`].
     pub fn applied(&self) -> LogIndex {
         self.applied
     }
 
-    /// Whether committed entries wait for room in the apply step: then [`Event::Applied`] is owed soon.
+    /// Reports whether committed entries wait for capacity in the apply step: then [`Event::Applied`] must
+    /// be reported soon.
     pub fn is_starved(&self) -> bool {
         self.core.is_starved()
     }
 
-    /// Whether the next sync lets something go on here; see [`Core::waits_for_sync`].
+    /// Reports whether the next sync unblocks work here; see [`Core::waits_for_sync`].
     pub fn waits_for_sync(&self) -> bool {
         let leads = self.core.role() == Role::Leader;
         self.core.waits_for_sync() || (leads && self.proposals.is_waiting())
     }
 
-    /// Answers member `asker`, whose log is empty; see [`crate::Inquiry`]. None if it must ask again.
+    /// Responds to member `asker`, which has an empty log; see [`crate::Inquiry`]. None if it must retry.
     pub fn answer_member(&mut self, asker: NodeId) -> Option<PeerState> {
         self.core.answer_member(asker)
     }
 
-    /// What this leader knows of a member's log; see [`crate::Handle::progress_of`].
+    /// Returns the known progress of a member's log; see [`crate::Handle::progress_of`].
     pub fn progress_of(&self, member: NodeId) -> Option<Progress> {
         self.core.progress_of(member)
     }
 
-    /// Whether this member takes no part until [`Event::Confirmed`]; see [`crate::Inquiry`].
+    /// Reports whether this member does not take part until [`Event::Confirmed`]; see [`crate::Inquiry`].
     pub fn is_unconfirmed(&self) -> bool {
         self.core.is_unconfirmed()
     }
 
-    /// Whether this member must neither vote nor campaign.
+    /// Reports whether this member must neither vote nor campaign.
     pub fn is_held(&self) -> bool {
         self.core.is_held()
     }
 
-    /// The voter that should lead if this one stops.
+    /// Returns the voter that should lead if this one stops.
     pub fn most_caught_up(&self) -> Option<NodeId> {
         self.core.most_caught_up()
     }
 
-    /// Term of an entry in this member's log.
+    /// Returns the term of an entry in this member's log.
     pub fn term_at(&self, index: LogIndex) -> Option<Term> {
         self.core.term_at(index)
     }
 
-    /// Takes out all requests that wait, to be answered that the member stops.
+    /// Returns all pending requests, because the member stops.
     pub fn stop(mut self) -> (Vec<P>, Vec<R>) {
         (self.proposals.drain().collect(), self.reads.drain().collect())
     }
 
-    /// Keeps track of who leads since when, and ends the read rounds of a leader that is no more.
+    /// Tracks the current leader, and fails the read rounds of a former one.
     fn note_leader(&mut self, turn: &mut NodeOutput<P, R>) {
         let leader = self.core.leader();
         if leader != self.leader {
@@ -318,7 +314,7 @@ impl<P, R> Node<P, R> {
         turn.reads_failed.extend(failed.into_iter().map(|reader| (reader, ReadError::LeaderChanged)));
     }
 
-    /// Once per tick: requests that waited too long fail, with the reason.
+    /// Fails the requests that timed out, once per tick.
     fn expire(&mut self, turn: &mut NodeOutput<P, R>) {
         if !std::mem::take(&mut self.ticked) {
             return;
@@ -332,16 +328,16 @@ impl<P, R> Node<P, R> {
         turn.reads_failed.extend(readers.into_iter().map(|reader| (reader, ReadError::Timeout)));
     }
 
-    /// The cause of a proposal that was not applied in time, as etcd distinguishes it.
+    /// Returns the cause of a proposal timeout, with etcd's distinctions.
     ///
-    /// A guess, made from what this member saw: clients choose their next endpoint by it, and nothing here
-    /// depends on it.
+    /// It is an estimate from this member's observations: clients choose their next endpoint by it, and it
+    /// has no effect here.
     fn why(&self, expired: &ExpiredProposal<P>) -> ProposeError {
         let since = expired.since;
         let Some(leader) = self.leader else {
             return if expired.sent { ProposeError::Timeout } else { ProposeError::NoLeader };
         };
-        // Proposed shortly before this leader was elected: the one before it had probably failed already.
+        // Proposed shortly before this leader was elected: the previous one had probably failed already.
         if since < self.leader_since && since + 2 * self.election_ticks > self.leader_since {
             return ProposeError::TimeoutLeaderFail;
         }
@@ -355,8 +351,9 @@ impl<P, R> Node<P, R> {
         if cut_off { ProposeError::TimeoutConnectionLost } else { ProposeError::Timeout }
     }
 
-    /// A follower keeps one batch on the way to the leader, so that its batches grow with the load as well.
-    /// The next tick lifts that: the batch may have been lost.
+    /// Reports whether a batch may be proposed. A follower has a single batch in flight to the leader, so
+    /// that its batches also grow with the load. The next tick lifts that limit, because the batch may be
+    /// lost.
     fn may_propose(&self) -> bool {
         let follows = self.core.role() != Role::Leader;
         let held = follows && self.proposals.sent_within(self.now);
@@ -374,13 +371,12 @@ impl<P, R> Node<P, R> {
             if again { self.core.propose(&[batch.clone(), batch]) } else { self.core.propose(&[batch]) };
         match proposed {
             Ok(()) => turn.batch = Some(self.proposals.sent(self.now)),
-            // It stays prepared; a later event makes room.
+            // It stays prepared until a later event frees capacity.
             Err(_) => self.refused = true,
         }
     }
 
-    /// One round for all readers that wait, and those again that were not answered in time, if they can be;
-    /// otherwise they wait for a turn when they can.
+    /// Starts a round for all waiting readers, and retries overdue rounds, if the core accepts reads.
     fn begin_reads(&mut self) -> Result<(), Fatal> {
         if !self.core.ready_for_reads() {
             return Ok(());
@@ -390,13 +386,12 @@ impl<P, R> Node<P, R> {
         contexts.into_iter().try_for_each(|context| self.core.handle(Event::ReadIndex { context }))
     }
 
-    /// A committed entry as a step for the machine, with those who wait for it on this member.
+    /// Converts a committed entry to a step for the machine, with the local requests that it completes.
     ///
-    /// The replies travel with the entry from here on: a stop between now and the apply step answers them as
-    /// stopped.
+    /// From here on the replies belong to the entry: a stop before the apply step completes them as stopped.
     ///
-    /// A payload that is no batch is applied as an entry without commands: every member reads the same bytes
-    /// and does the same, and stopping would stop all of them at every start.
+    /// An invalid payload is applied as an entry without commands: every member reads the same bytes and
+    /// behaves the same, while a fatal error would stop all of them at every start.
     fn job(&mut self, committed: CommittedEntry) -> ApplyJob<P, R> {
         let at = committed.at;
         let (payload, is_change) = match committed.payload {

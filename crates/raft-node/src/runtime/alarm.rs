@@ -1,7 +1,7 @@
-//! Wakes the driver for its next tick, by a timer of the kernel.
+//! Wakes the driver for its next tick, with a timer of the kernel.
 //!
-//! tokio's own timer wakes the runtime twice for what is further away than 64 ms: once to sort it into a
-//! finer slot. A member without clients was woken by that more often than by its ticks.
+//! tokio's timer wakes the runtime twice for delays above 64 ms: the first time only to move the timer to a
+//! finer slot. This would wake an idle member more often than its ticks.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,15 +13,15 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// See the module's head.
+/// A one-shot timer.
 pub(super) struct Alarm {
     timer: AsyncFd<OwnedFd>,
-    /// When it rings, if it was set.
+    /// Time of the alarm, if set.
     at: Option<Instant>,
 }
 
 impl Alarm {
-    /// To be called inside a runtime, whose sockets it is waited for with.
+    /// Must be called within a runtime with I/O enabled.
     pub fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -33,12 +33,12 @@ impl Alarm {
         Ok(Alarm { timer, at: None })
     }
 
-    /// It rings at `at`, and at no time that was set before.
+    /// Sets the alarm to `at`, and cancels an earlier setting.
     pub fn set(&mut self, at: Instant) -> io::Result<()> {
         if self.at == Some(at) {
             return Ok(());
         }
-        // Zero would stop it.
+        // Zero would disarm it.
         let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
         let it_value = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
@@ -48,11 +48,11 @@ impl Alarm {
         Ok(())
     }
 
-    /// Whether it has rung.
+    /// Polls for the alarm.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut rung = ready!(self.timer.poll_read_ready(context))?;
-            // Not read: what it is set to next makes it ring again.
+            // The timer is not read: the next setting triggers it again.
             rung.clear_ready();
             if self.at.is_some_and(|at| at <= Instant::now()) {
                 return Poll::Ready(Ok(()));

@@ -7,24 +7,24 @@
 //!   apply thread     committed entries ─▶ state machine ─▶ replies                 waits for the machine
 //! ```
 //!
-//! * Only the driver touches the node. A turn never waits: what must wait for a disk is handed to a thread
-//!   (`threads.rs`). What takes the state machine less time than a thread to wake is applied in the turn.
-//! * A task and no thread, so that it can live where the peers' sockets are served: a message that comes in
-//!   is handled, and what it calls for leaves, without a switch from thread to thread.
-//! * Woken, it lets all other tasks in the runtime's queue go first: what they put in meanwhile shares the
-//!   turn. Where that brings nothing it is seldom done, see [`Deferral`].
-//! * A turn handles everything that waits, up to [`INPUTS_PER_TURN`], before it lets time pass, and at most
-//!   [`TICKS_PER_TURN`] ticks: a member that was kept from the processor must see the heartbeats that came
-//!   meanwhile before it doubts its leader.
-//! * The queues to the threads need no other bound. To the log thread: a leader holds proposals
-//!   while a sync is under way, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements.
-//!   To the apply thread: the core hands out at most `apply_bytes_max`. Back to the driver: one note for each
-//!   of these.
-//! * How a member ends: the inbox closes; the driver takes what is in it, turns once more, and closes the
-//!   other two queues; those threads finish what they have. The log thread then ends the log in good
-//!   order. Requests that still wait are answered that the member stops. A driver that is dropped halfway
-//!   closes the queues as well.
-//! * A driver or a thread that fails or panics takes the member down through [`RuntimeShared::fail`], once.
+//! * Only the driver accesses the node. A poll never blocks: disk waits are delegated to a thread
+//!   (`threads.rs`). Entries that the state machine applies faster than a thread wakes up are applied in the
+//!   poll.
+//! * It is a task instead of a thread, to run where the peers' sockets are served: an incoming message is
+//!   handled, and its effects are sent, without a context switch.
+//! * When woken, it lets all other tasks in the runtime's queue run first: their input shares the poll. If
+//!   that is useless it is rarely done, see [`Deferral`].
+//! * A poll handles all pending input, up to [`INPUTS_PER_TURN`], before it advances time, and at most
+//!   [`TICKS_PER_TURN`] ticks: a suspended member must handle the heartbeats that arrived in the meantime
+//!   before it times out its leader.
+//! * The queues to the threads need no other limit. To the log thread: a leader holds proposals back during
+//!   a sync, a follower gets at most 64 messages of 1 MiB ahead of its acknowledgements. To the apply
+//!   thread: the core outputs at most `apply_bytes_max`. Back to the driver: one notification for each of
+//!   these.
+//! * Shutdown: the inbox is closed; the driver handles its remaining input, polls once more, and closes the
+//!   other two queues; the threads finish their remaining work. The log thread then closes the log cleanly.
+//!   Pending requests fail because the member stops. Dropping the driver early also closes the queues.
+//! * A driver or a thread that fails or panics stops the member through [`RuntimeShared::fail`], once.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -47,28 +47,28 @@ use crate::node::{Node, NodeOutput};
 use crate::types::Travel;
 use crate::{Fatal, LogIndex, Membership, NodeId, ProposeError, ReadError, Role, TransferError, Transport};
 
-/// See the module's head.
+/// Maximum ticks per poll; see the module documentation.
 const TICKS_PER_TURN: u32 = 2;
 
-/// Inputs that a turn takes in; the rest follows in the next one, after the ticks that are due. At some
-/// microseconds each, heartbeats leave in time however many small messages a peer sends. A thousand clients
-/// with all their requests fit.
+/// Maximum inputs per poll; further ones follow in the next poll, after the due ticks. At some microseconds
+/// each, heartbeats are sent in time regardless of the number of small messages from peers. A thousand
+/// clients with all their requests fit.
 const INPUTS_PER_TURN: usize = 8192;
 
 pub(super) type LocalNode<O> = Node<ProposeReply<O>, ReadReply>;
 pub(super) type LocalJob<O> = ApplyJob<ProposeReply<O>, ReadReply>;
 
-/// Turns time into ticks.
+/// Converts time to ticks.
 ///
-/// Two ticks after a long pause, not one for each that was missed: the heartbeats that arrived meanwhile are
-/// in the inbox, and a burst of ticks before they are heard would start an election for nothing.
+/// After a long pause it produces two ticks, not one for each that was missed: the heartbeats that arrived
+/// in the meantime are in the inbox, and a burst of ticks before them would start an unnecessary election.
 ///
-/// The only clock that the node hears of. Ticks keep their rhythm: a turn that comes late does not push the
-/// following ticks back, so a busy member's heartbeats do not slow down little by little.
+/// It is the only clock of the node. Ticks keep their schedule: a late poll does not delay the following
+/// ticks, so a busy member's heartbeats do not slow down gradually.
 #[derive(Debug)]
 pub(super) struct TickClock {
     tick: Duration,
-    /// When the next tick is due; the driver waits no longer than that.
+    /// Time of the next tick; the driver waits no longer than that.
     next: Instant,
 }
 
@@ -78,17 +78,17 @@ impl TickClock {
         TickClock { tick, next: now + tick }
     }
 
-    /// When to wake for the next tick if nothing else does.
+    /// Returns the wake-up time for the next tick without other events.
     fn wake_at(&self, follows: bool) -> Instant {
         if follows { self.next + self.tick / 2 } else { self.next }
     }
 
-    /// How many ticks to deliver now, and how late the first of them is. A pause longer than that many ticks
-    /// is forgotten: it was this member that stood still, not its leader.
+    /// Returns the number of ticks to deliver now, and the lateness of the first. A longer pause is
+    /// discarded: this member was suspended, not its leader.
     ///
-    /// `hears`: a follower has just heard a member. Then half a tick early is due as well, so that each
-    /// heartbeat brings a tick, wherever between two ticks it comes. When nothing is heard, ticks come no
-    /// earlier.
+    /// `hears`: a follower has just received a message from a member. Then a tick is due half a tick early,
+    /// so that each heartbeat comes with a tick, regardless of its phase. Without messages, ticks are never
+    /// early.
     pub fn due(&mut self, now: Instant, hears: bool) -> (u32, Duration) {
         let late = now.saturating_duration_since(self.next);
         let until = if hears { now + self.tick / 2 } else { now };
@@ -105,14 +105,14 @@ impl TickClock {
     }
 }
 
-/// Turns without a gain after which the driver seldom lets other tasks go first.
+/// Polls without a gain after which the driver rarely lets other tasks run first.
 const GAINLESS_TURNS: u32 = 8;
 
-/// Decides whether other tasks go before a turn, since they may put more into it. That costs a look at all
-/// sockets, so with few requests, where it brings nothing, it is tried once in [`GAINLESS_TURNS`].
+/// Decides whether other tasks run before a poll, since they may add input to it. That costs a poll of all
+/// sockets, so with few requests, where it is useless, it is only tried once in [`GAINLESS_TURNS`].
 #[derive(Debug, Default)]
 pub(super) struct Deferral {
-    /// Turns since others last put something in.
+    /// Polls since other tasks last added input.
     gainless: u32,
 }
 
@@ -129,26 +129,25 @@ impl Deferral {
 /// See [`crate::runtime::threads::Applying::apply_brief`].
 type ApplyBrief<O> = Box<dyn Fn(LocalJob<O>) -> Result<Option<LocalJob<O>>, Fatal> + Send + Sync>;
 
-/// Whether the driver goes on after a turn.
+/// Next action of the driver after a poll.
 #[derive(PartialEq, Eq)]
 enum Going {
     On,
     Ended,
 }
 
-/// A request to move leadership that is under way.
+/// A leadership transfer in progress.
 struct Transfer {
     ticks_left: u32,
     reply: oneshot::Sender<Result<(), TransferError>>,
 }
 
-/// Where the driver sends what a turn calls for. When this is dropped, the threads that wait for the driver
-/// finish what they have, and end.
+/// Destinations of a poll's effects. Dropping it makes the threads finish their remaining work and exit.
 pub(super) struct Outlets<O> {
     pub shared: Arc<RuntimeShared<O>>,
     pub log: Arc<InputQueue<PersistJob>>,
     pub apply: Arc<InputQueue<LocalJob<O>>>,
-    /// Applies a job here and now if that takes no time to speak of, and gives it back if not.
+    /// Applies a brief job immediately; returns any other job.
     pub apply_brief: ApplyBrief<O>,
     pub replies: ReplySender<O>,
     pub transport: Arc<dyn Transport>,
@@ -162,21 +161,21 @@ impl<O> Drop for Outlets<O> {
     }
 }
 
-/// The loop around a member's node: [`Driver::run`] is to be spawned on the runtime that serves the peers.
+/// The loop around a member's node: spawn [`Driver::run`] on the runtime that serves the peers.
 pub struct Driver<O> {
-    /// Only the driver has access to the node.
+    /// Accessed only by the driver.
     node: LocalNode<O>,
     outlets: Outlets<O>,
     clock: TickClock,
-    /// Ticks that a transfer of leadership may take.
+    /// Maximum ticks of a leadership transfer.
     transfer_ticks: u32,
-    /// Requests under way; usually none, and one at a stop.
+    /// Transfers in progress; usually none, and one during a stop.
     transfers: Vec<Transfer>,
-    /// The leader after the last turn, to notify the observer of a change.
+    /// Leader after the last poll, to notify the observer of a change.
     leader: Option<NodeId>,
-    /// Another member leads.
+    /// True if another member leads.
     follows: bool,
-    /// A member was heard since the last turn.
+    /// True if a message from a member was handled since the last poll.
     hears: bool,
 }
 
@@ -191,12 +190,12 @@ impl<O: Send + 'static> Driver<O> {
         Driver { node, outlets, clock, transfer_ticks, transfers, leader, follows, hears }
     }
 
-    /// Runs until the member stops or fails. The runtime must be able to wait for sockets.
+    /// Runs until the member stops or fails. The runtime must have I/O enabled.
     pub async fn run(self) {
         let shared = self.outlets.shared.clone();
         let mut driving = pin!(self.drive());
         let caught = poll_fn(|context| {
-            // raft-rs panics on what must never be, such as a conflict below the commit index.
+            // raft-rs panics on violated invariants, such as a conflict below the commit index.
             catch_unwind(AssertUnwindSafe(|| driving.as_mut().poll(context)))
                 .unwrap_or_else(|panic| Poll::Ready(Err(Fatal::panicked("the driver", &*panic))))
         });
@@ -205,12 +204,12 @@ impl<O: Send + 'static> Driver<O> {
         }
     }
 
-    /// Turns until the inbox is closed, then answers all requests that wait.
+    /// Polls until the inbox is closed, then fails all pending requests.
     async fn drive(mut self) -> Result<(), Fatal> {
         let result = self.turns().await;
         let Driver { node, outlets, .. } = self;
         let replies = outlets.replies.clone();
-        drop(outlets); // Nothing comes in after this.
+        drop(outlets); // No input arrives after this.
         let (proposers, readers) = node.stop();
         let stopped = |reply| Completion::Proposal(reply, Err(ProposeError::Stopped));
         let unread = |reply| Completion::Read(reply, Err(ReadError::Stopped));
@@ -218,11 +217,11 @@ impl<O: Send + 'static> Driver<O> {
         result
     }
 
-    /// The loop: take what waits, let time pass, turn, carry out.
+    /// The loop: take the input, advance time, poll, execute the effects.
     ///
-    /// One wake-up serves all that came meanwhile, so the batches and rounds of a turn grow with the load by
-    /// themselves. With one client a put costs three turns: the command, the sync, and the acknowledgement
-    /// that commits it.
+    /// A wake-up handles all input that has arrived, so the batches and rounds of a poll grow with the load.
+    /// With a single client a put costs three polls: the command, the sync, and the acknowledgement that
+    /// commits it.
     async fn turns(&mut self) -> Result<(), Fatal> {
         let mut inputs = Vec::new();
         let mut again = true; // A lone voter has work before the first input.
@@ -259,29 +258,29 @@ impl<O: Send + 'static> Driver<O> {
         }
     }
 
-    /// One turn: the ticks that are due, the node's decisions, and what follows from them.
+    /// Runs a poll: due ticks, decisions of the node, and their effects.
     fn turn(&mut self, again: &mut bool) -> Result<Going, Fatal> {
         self.tick()?;
         self.note_applied()?;
-        // A deadline that passed, or a connection that broke: what was not proposed must not be.
+        // Drops abandoned requests (expired deadline, broken connection) that were not proposed.
         self.node.withdraw(|reply| reply.to.is_closed());
         let turn = self.node.turn()?;
         *again = turn.effects.more;
         if self.outlets.shared.has_failed() {
-            return Ok(Going::Ended); // Another thread failed and said so: nothing more leaves.
+            return Ok(Going::Ended); // Another thread failed and reported it: no effects are executed.
         }
         self.perform(turn)?;
         self.note_gauges();
         if self.node.is_starved() {
-            // Read again after raising the flag: the apply thread may have finished in between.
+            // Checked again after setting the flag: the apply thread may have finished in between.
             self.outlets.shared.wants_applied.store(true, Ordering::SeqCst);
             *again |= self.outlets.shared.applied() > self.node.applied();
         }
         Ok(Going::On)
     }
 
-    /// Returns when there is something in the inbox, or the next tick is due. A follower's ticks come with
-    /// the heartbeats of its leader: its clock wakes it only half a tick after one was due.
+    /// Returns when there is input, or the next tick is due. A follower's ticks come with the heartbeats of
+    /// its leader: its timer wakes it only half a tick after one was due.
     async fn woken(&mut self, alarm: &mut Alarm) -> io::Result<()> {
         alarm.set(self.clock.wake_at(self.follows))?;
         poll_fn(|context| match self.outlets.shared.inbox.poll_filled(context) {
@@ -291,7 +290,7 @@ impl<O: Send + 'static> Driver<O> {
         .await
     }
 
-    /// Sorts one input. Nothing is decided here: the node collects, and the turn decides.
+    /// Dispatches an input. Decisions are left to the poll of the node.
     fn input(&mut self, input: Input<O>) -> Result<(), Fatal> {
         match input {
             Input::Event(event) => {
@@ -306,9 +305,9 @@ impl<O: Send + 'static> Driver<O> {
                 Travel::AsChange => self.node.offer_change(command, reply),
             },
             Input::Read { reply } => self.node.ask(reply),
-            // The one that asked may have gone.
+            // The requester may have disconnected.
             Input::AnswerMember { asker, reply } => {
-                // Without an answer the reply is dropped, and the asker repeats its request.
+                // Without a result the reply is dropped, and the requester retries.
                 if let Some(answer) = self.node.answer_member(asker) {
                     let _asker_has_gone = reply.send(answer);
                 }
@@ -321,7 +320,7 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// Delivers the ticks that are due.
+    /// Delivers the due ticks.
     fn tick(&mut self) -> Result<(), Fatal> {
         let hears = self.follows && std::mem::take(&mut self.hears);
         let (ticks, late) = self.clock.due(Instant::now(), hears);
@@ -337,8 +336,9 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// How far the apply thread has come, read once per turn: a message for each entry would wake this thread
-    /// for nothing. Only when entries wait for room does the apply thread wake it, see `wants_applied`.
+    /// Reads the progress of the apply thread, once per poll: a message for each entry would wake this
+    /// thread unnecessarily. The apply thread wakes it only when entries wait for capacity, see
+    /// `wants_applied`.
     fn note_applied(&mut self) -> Result<(), Fatal> {
         let applied = self.outlets.shared.applied();
         assert!(applied >= self.node.applied(), "the machine went back");
@@ -351,15 +351,15 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// What the machine said of its members up to this entry, in order.
+    /// Returns the machine's memberships up to this entry, in order.
     fn memberships_until(&self, applied: LogIndex) -> Vec<(LogIndex, Membership)> {
         let mut unheard = self.outlets.shared.memberships.lock();
         let count = unheard.iter().take_while(|(index, _)| *index <= applied).count();
         unheard.drain(..count).collect()
     }
 
-    /// Peers first: their disks work while ours does. Answers last: an answered task wakes up on another
-    /// thread, and would take the processor from what others wait for.
+    /// Executes effects: peers first, because their disks work concurrently with the local one; results
+    /// last, because a completed task wakes up on another thread and would compete for the processor.
     fn perform(&mut self, turn: NodeOutput<ProposeReply<O>, ReadReply>) -> Result<(), Fatal> {
         for message in turn.effects.send {
             self.outlets.transport.send(message.to, message.lane, message.bytes);
@@ -390,14 +390,14 @@ impl<O: Send + 'static> Driver<O> {
         Ok(())
     }
 
-    /// What is brief is applied here, unless there is much of it; the rest is the apply thread's.
+    /// Applies brief jobs here, unless there are many; the remaining ones go to the apply thread.
     fn apply(&self, jobs: Vec<LocalJob<O>>) -> Result<(), Fatal> {
         let rest = apply_brief_first(jobs, &self.outlets.apply_brief)?;
         self.outlets.apply.put_all(rest);
         Ok(())
     }
 
-    /// Publishes what others may read, and notifies waiters for a transfer of leadership.
+    /// Publishes the gauges, and notifies waiters for a leadership transfer.
     fn note_gauges(&mut self) {
         let gauges = self.node.gauges();
         self.outlets.shared.publish(gauges);
@@ -412,13 +412,13 @@ impl<O: Send + 'static> Driver<O> {
         }
         let moved = gauges.leader.is_some() && gauges.role != Role::Leader;
         for transfer in self.transfers.extract_if(.., |transfer| moved || transfer.ticks_left == 0) {
-            // The one that asked may have gone.
+            // The requester may have disconnected.
             let _ = transfer.reply.send(if moved { Ok(()) } else { Err(TransferError::Timeout) });
         }
     }
 
-    /// Begins to move leadership. Raft gives up by itself after an election timeout; the request is answered
-    /// after two.
+    /// Starts a leadership transfer. Raft aborts it after an election timeout; the request completes after
+    /// two.
     fn hand_over(
         &mut self,
         to: Option<NodeId>,

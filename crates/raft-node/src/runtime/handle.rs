@@ -1,14 +1,14 @@
-//! The face that others see: cheap to clone, callable from any thread.
+//! The public interface of a member: cheap to clone, callable from any thread.
 //!
-//! | call | waits for | refused when |
+//! | call | waits for | rejected when |
 //! |---|---|---|
-//! | `propose`, `propose_change` | the command's outcome on this member | too much waits or is not applied |
-//! | `read_point` | a quorum's word, then the machine | too many readers wait |
-//! | `receive` ([`Inbox`], for peers) | nothing | too many bytes of peers wait: the message is dropped |
-//! | `checkpointed`, `report_…`, `reseed` | nothing | never: they are few and small |
+//! | `propose`, `propose_change` | the command's outcome on this member | too many are pending or unapplied |
+//! | `read_point` | a quorum, then the machine | too many reads are pending |
+//! | `receive` ([`Inbox`], for peers) | – | too many bytes of peers are pending: the message is dropped |
+//! | `checkpointed`, `report_…`, `reseed` | – | never: they are few and small |
 //! | `transfer_leadership` | another leader | this member does not lead, or no other member can take over |
 //!
-//! Nothing here waits for a lock longer than it takes to push on a queue; bounds are those of `queue.rs`.
+//! Locks are only held for the time of a queue operation; limits are enforced in `queue.rs`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::{
     TransferError,
 };
 
-/// One member, as the rest of the process uses it.
+/// A member, as used by the rest of the process.
 pub struct Handle<O> {
     pub(super) shared: Arc<RuntimeShared<O>>,
 }
@@ -40,20 +40,20 @@ impl<O> Clone for Handle<O> {
 impl<O: Send + 'static> Handle<O> {
     /// Replicates `command` and returns its outcome once it was applied on this member.
     ///
-    /// May be called on any member. Dropping the future withdraws the command if it is in no batch yet;
-    /// otherwise it may be on its way to other members. An error other than those that say so does not mean
-    /// that it was not applied.
+    /// May be called on any member. Dropping the future withdraws the command if it is not in a batch yet;
+    /// otherwise it may already be in flight to other members. Unless an error states otherwise, the command
+    /// may have been applied.
     pub async fn propose(&self, command: Bytes) -> Result<O, ProposeError> {
         self.queue(RequestOrigin::Client, command, Travel::Batched).await
     }
 
-    /// As `propose`, for the member itself: clients that fill the bounds of what waits do not delay it.
+    /// Like `propose`, for the member itself: independent of the limits of clients.
     pub async fn propose_for_member(&self, command: Bytes) -> Result<O, ProposeError> {
         self.queue(RequestOrigin::Member, command, Travel::Batched).await
     }
 
-    /// As `propose`, for a command that changes the membership: it is applied by
-    /// [`crate::StateMachine::apply_change`], after the change before it.
+    /// Like `propose`, for a command that changes the membership: it is applied by
+    /// [`crate::StateMachine::apply_change`], after earlier changes.
     pub async fn propose_change(&self, command: Bytes) -> Result<O, ProposeError> {
         self.queue(RequestOrigin::Client, command, Travel::AsChange).await
     }
@@ -66,22 +66,22 @@ impl<O: Send + 'static> Handle<O> {
         let (to, answer) = oneshot::channel();
         let input = Input::Propose { command, travel, reply: PendingReply { to, permit } };
         shared.inbox.put(input).map_err(|_| ProposeError::Stopped)?;
-        // A member that stops or fails drops the reply unanswered.
+        // A stopping or failing member drops the reply.
         answer.await.unwrap_or(Err(ProposeError::Stopped))
     }
 
-    /// Waits until this member has applied everything that was committed, anywhere, when the call began, and
-    /// returns an index up to which that is so. A read of the state machine made afterwards is linearizable.
+    /// Waits until this member has applied all entries committed anywhere before the call, and returns an
+    /// index up to which that is so. A later read of the state machine is linearizable.
     pub async fn read_point(&self) -> Result<LogIndex, ReadError> {
         self.read_point_of(RequestOrigin::Client).await
     }
 
-    /// As `read_point`, for the member itself: clients that fill the bounds of what waits do not delay it.
+    /// Like `read_point`, for the member itself: independent of the limits of clients.
     pub async fn read_point_for_member(&self) -> Result<LogIndex, ReadError> {
         self.read_point_of(RequestOrigin::Member).await
     }
 
-    /// As `read_point`, within the bounds of who asks.
+    /// Like `read_point`, within the limits of the requester.
     pub async fn read_point_of(&self, origin: RequestOrigin) -> Result<LogIndex, ReadError> {
         let permit = self.shared.entrance.read(origin)?;
         let (to, answer) = oneshot::channel();
@@ -90,39 +90,40 @@ impl<O: Send + 'static> Handle<O> {
         answer.await.unwrap_or(Err(ReadError::Stopped))
     }
 
-    /// The gauges, without disturbing the driver.
+    /// Returns the gauges, without involving the driver.
     pub fn status(&self) -> Status {
         self.shared.status()
     }
 
-    /// The leader that this member knows, for those who wait until it is another one.
+    /// Returns a watch on the leader known to this member.
     pub fn leader_known(&self) -> watch::Receiver<Option<NodeId>> {
         self.shared.leader_known.subscribe()
     }
 
-    /// How far the log of `member` is, as this leader knows it. None if this member does not lead or stops,
-    /// or knows no such member.
+    /// Returns the progress of `member` according to this leader. None if this member does not lead or
+    /// stops, or the member is unknown.
     pub async fn progress_of(&self, member: NodeId) -> Option<Progress> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.put(Input::Progress { of: member, reply }).ok()?;
         answer.await.ok().flatten()
     }
 
-    /// The machine's store holds everything up to `at` durably: the log before it is needed for followers
-    /// only.
+    /// Reports that the machine's store is durable up to `at`: only followers need the log before it.
     ///
-    /// Durably means that a power cut right now would leave it there. Said too early, entries go that the
-    /// next start would need; said late or never, the log only grows.
+    /// Durable means that it survives a power loss at this moment. If it is reported too early, entries are
+    /// removed that the next start needs; if it is reported late or never, the log only grows.
     pub fn checkpointed(&self, at: LogPosition) {
         let _ = self.shared.inbox.put(Input::Event(Event::Checkpointed { at }));
     }
 
-    /// Asks `to` to take over and waits until this member follows another. Proposals wait meanwhile.
+    /// Transfers leadership to `to` and waits until this member follows another. Proposals wait in the
+    /// meantime.
     pub async fn transfer_leadership(&self, to: NodeId) -> Result<(), TransferError> {
         self.move_leadership(Some(to)).await
     }
 
-    /// Gives leadership to the voter whose log is furthest. `Ok` at once when this member does not lead.
+    /// Transfers leadership to the voter with the longest log. Returns `Ok` immediately if this member does
+    /// not lead.
     pub async fn hand_over(&self) -> Result<(), TransferError> {
         self.move_leadership(None).await
     }
@@ -133,48 +134,47 @@ impl<O: Send + 'static> Handle<O> {
         answer.await.unwrap_or(Err(TransferError::Stopped))
     }
 
-    /// The machine's state is wrong: this member asks the leader for a snapshot and installs it in place of
-    /// that state. It keeps its log and its votes, and acknowledges entries meanwhile, but applies none.
-    /// Ignored by a leader and by a lone voter. To be called again if [`crate::StateMachine::install`] does
-    /// not follow.
+    /// Replaces a wrong machine state: this member requests a snapshot from the leader and installs it. It
+    /// retains its log and its votes, and acknowledges entries in the meantime, but applies none. Ignored by
+    /// a leader and by a lone voter. Must be repeated if [`crate::StateMachine::install`] does not follow.
     pub fn reseed(&self) {
         let _ = self.shared.inbox.put(Input::Event(Event::Reseed));
     }
 
-    /// Stops the threads after what is being written; waiting callers get `Stopped`. Returns at once, see
+    /// Stops the threads after the current write; pending calls fail with `Stopped`. Does not wait, see
     /// [`crate::Threads::join`].
     pub fn stop(&self) {
         self.shared.inbox.close();
     }
 }
 
-/// A member as the traffic of its peers reaches it, which knows no outcomes. Nothing here waits, and nothing
-/// fails: a stopped member needs none of it.
+/// The interface for peer traffic, independent of the outcome type. Calls neither block nor fail: a stopped
+/// member ignores them.
 pub trait Inbox: Send + Sync + 'static {
-    /// Hands in bytes that peer `from` sent. Never blocks; a malformed message is dropped, and so is any when
-    /// too many bytes wait already.
+    /// Passes bytes from peer `from`. Never blocks; a malformed message is dropped, as is any message while
+    /// too many bytes are pending.
     fn receive(&self, from: NodeId, message: Bytes);
-    /// The transport lost a message to `peer`, or the way to it.
+    /// Reports that the transport lost a message to `peer`, or the connection.
     fn report_unreachable(&self, peer: NodeId);
-    /// The stream of a snapshot to `peer` has ended; owed for each [`crate::Transport::send_snapshot`].
+    /// Reports the result of a snapshot stream to `peer`; required for each
+    /// [`crate::Transport::send_snapshot`].
     fn report_snapshot(&self, peer: NodeId, outcome: SnapshotOutcome);
-    /// The last index that this member knows to be committed.
     fn commit(&self) -> LogIndex;
-    /// The leader that this member knows.
+    /// Returns the leader known to this member.
     fn leader(&self) -> Option<NodeId>;
-    /// Asks the driver for what member `asker`, whose log is empty, is answered; see [`crate::Inquiry`]. Read
-    /// by the driver and not from the gauges: the answer must know all that this member has said to others.
-    /// The sender is dropped without an answer by a member that stops, and by a leader that answered the
-    /// asker less than an election timeout ago and got acknowledgements from it since.
+    /// Requests the reply to member `asker`, which has an empty log; see [`crate::Inquiry`]. The driver
+    /// creates it, because it must include everything that this member has sent, which the gauges may not.
+    /// The sender is dropped without a reply by a stopping member, and by a leader that replied to the asker
+    /// less than an election timeout ago and has received acknowledgements from it since.
     fn answer_member(&self, asker: NodeId) -> oneshot::Receiver<PeerState>;
-    /// As [`Handle::progress_of`].
+    /// See [`Handle::progress_of`].
     fn progress_of(&self, member: NodeId) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>>;
-    /// Whether this member takes no part before it is confirmed.
+    /// Reports whether this member does not take part until it is confirmed.
     fn is_unconfirmed(&self) -> bool;
-    /// The other members have answered this one, whose log was empty at its start.
+    /// Confirms this member, which had an empty log at its start, after the replies of the other members.
     fn confirm(&self, confirmation: Confirmation);
-    /// Another member has this membership. Ignored once this member is confirmed, or if its machine has a
-    /// list.
+    /// Passes the membership according to another member. Ignored once this member is confirmed, or if its
+    /// machine has a membership.
     fn peer_membership(&self, membership: Membership);
 }
 
@@ -184,7 +184,7 @@ impl<O: Send + 'static> Inbox for Handle<O> {
             tracing::debug!(peer = from, bytes = message.len(), "message dropped: the inbox is full");
             return;
         }
-        // A stopped member needs no messages.
+        // A stopped member ignores messages.
         let _ = self.shared.inbox.put(Input::Event(Event::Message { from, bytes: message }));
     }
 

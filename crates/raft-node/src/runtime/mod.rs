@@ -1,15 +1,15 @@
 //! Threads, tasks, clocks and queues around a node.
 
-mod queue; // what waits: who may, inputs, answers
-mod shared; // what threads and handles share
+mod queue; // inputs, admission, results
+mod shared; // state shared by threads and handles
 
 mod alarm; // wakes the driver for a tick
 mod driver; // the loop around a node
 
-mod threads; // log and apply; by whom committed entries are applied
+mod threads; // log and apply threads
 
-mod handle; // propose, read, status; what peers send
-mod start; // brings a member up from its log
+mod handle; // propose, read, status; input from peers
+mod start; // starts a member from its log
 
 pub use driver::Driver;
 pub use handle::{Handle, Inbox};

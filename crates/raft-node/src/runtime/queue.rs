@@ -1,44 +1,43 @@
-//! The queue to the driver, to the log thread and to the apply thread: many senders, one owner that takes
-//! everything out at once.
+//! The queue to the driver, to the log thread and to the apply thread: many senders, a single owner that
+//! takes all items together.
 //!
-//! * Taking swaps two buffers under the lock: no allocation and no work per item while others wait.
-//! * Order is kept per sender. The driver relies on it for a `Durable` that must be seen before the answers
-//!   to what it allowed.
-//! * A sender wakes the owner only if it waits: under load there is no cost of a wake-up.
+//! * Taking swaps two buffers under the lock: no allocation and no work per item while senders wait.
+//! * Order is preserved per sender. The driver relies on it for a `Durable` that must be handled before the
+//!   responses to the messages it released.
+//! * A sender wakes the owner only if it waits: under load there is no wake-up cost.
 //! * The owner is a task, which polls, or a thread, which sleeps.
-//! * Bounds are the senders' affair (each says its own). A closed queue takes nothing more.
+//! * Senders enforce the limits. A closed queue accepts no items.
 //!
-//! # Who may wait
+//! # Admission
 //!
-//! What may come in, and what is refused because too much waits already.
+//! Limits on pending requests and messages.
 //!
-//! Everything that a member holds for callers and peers passes here first. The simulator lets its clients and
-//! messages in by the same code.
+//! All data that a member holds for callers and peers is admitted here. The simulator uses the same code for
+//! its clients and messages.
 //!
-//! * Bounds are checked before anything is queued: a refusal costs others nothing.
-//! * What a member proposes and reads for itself, such as the end of leases, has separate bounds: clients
-//!   that fill theirs do not delay it.
-//! * A permit is given back when it is dropped, so what waits is counted exactly, through every way that a
-//!   wait can end.
+//! * Limits are checked before queuing: a rejection does not affect other requests.
+//! * Proposals and reads of the member itself, such as for lease expiry, have separate limits: clients that
+//!   reach theirs do not delay them.
+//! * A permit is released on drop, so the pending requests are counted exactly, regardless of how a wait
+//!   finishes.
 //!
-//! Knows neither queues nor threads.
+//! Independent of queues and threads.
 //!
-//! # Answers
+//! # Completions
 //!
-//! Answers on their way back to those who wait on the async runtime.
+//! Delivery of results to callers on the async runtime.
 //!
 //! ```text
-//!   driver, apply thread ──one answer──▶ its waiter
-//!                        └─many at once─▶ channel ──▶ Pump (a task of the runtime) ──▶ their waiters
+//!   driver, apply thread ──a single result──▶ its waiter
+//!                        └─several─▶ channel ──▶ Pump (a task of the runtime) ──▶ their waiters
 //! ```
 //!
 //! * Waking a task from outside its runtime costs a lock and often a system call; from inside, a push on a
-//!   queue. So the answers of one entry cross the border together, and the pump hands them out on the other
-//!   side.
-//! * A permit is given back just before the answer goes out, or when its holder is dropped: a
-//!   caller that has its answer finds the room that it took free again.
-//! * The channel needs no bound: each waiter has a permit, and permits are bounded.
-//! * A waiter that went away is no error; its answer is dropped.
+//!   queue. So the results of an entry cross the boundary together, and the pump distributes them.
+//! * A permit is released just before the result is sent, or when its holder is dropped: a caller with a
+//!   result finds its capacity free again.
+//! * The channel needs no limit: each waiter has a permit, and permits are limited.
+//! * The result of a waiter that disconnected is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,13 +50,13 @@ use crate::wire::is_snapshot;
 use crate::{LogIndex, ProposeError, RaftLimits, ReadError};
 
 struct QueueState<T> {
-    /// In order of arrival; taken all at once.
+    /// Items in arrival order.
     items: Vec<T>,
-    /// The owner waits, and no sender has woken it yet: the one who finds this does.
+    /// Waiting owner that no sender has woken yet; the first sender to find it does.
     waiting: Option<Owner>,
-    /// The owner should look around although there may be no items.
+    /// The owner must return even without items.
     nudged: bool,
-    /// Nothing comes in any more.
+    /// No further items are accepted.
     closed: bool,
 }
 
@@ -72,12 +71,12 @@ pub(super) struct InputQueue<T> {
     filled: Condvar,
 }
 
-/// Whether the owner should go on.
+/// State of a queue after taking its items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum QueueStatus {
     /// There may be items; more may come.
     Open,
-    /// Closed: what was taken is the last.
+    /// Closed: the taken items are the last.
     Closed,
 }
 
@@ -87,7 +86,7 @@ impl<T> InputQueue<T> {
         InputQueue { state: Mutex::new(state), filled: Condvar::new() }
     }
 
-    /// Puts `item` in, or gives it back if the queue is closed.
+    /// Adds `item`, or returns it if the queue is closed.
     pub fn put(&self, item: T) -> Result<(), T> {
         let mut refused = None;
         self.change(|state| match state.closed {
@@ -97,7 +96,7 @@ impl<T> InputQueue<T> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Puts `item` in without waking the owner; [`InputQueue::wake`] is owed.
+    /// Adds `item` without waking the owner; must be followed by [`InputQueue::wake`].
     pub fn put_quietly(&self, item: T) -> Result<(), T> {
         let mut state = self.state.lock();
         if state.closed {
@@ -107,7 +106,7 @@ impl<T> InputQueue<T> {
         Ok(())
     }
 
-    /// Puts all of `items` in, in order; they are lost if the queue is closed.
+    /// Adds all of `items`, in order; they are dropped if the queue is closed.
     pub fn put_all(&self, items: Vec<T>) {
         if !items.is_empty() {
             self.change(|state| {
@@ -118,22 +117,22 @@ impl<T> InputQueue<T> {
         }
     }
 
-    /// Wakes the owner if it waits; what was put in quietly is then found.
+    /// Wakes the owner if it waits, for quietly added items.
     pub fn wake(&self) {
         self.change(|_| {});
     }
 
-    /// Makes the owner's current or next wait end at once, items or not.
+    /// Makes the owner's current or next wait return immediately, even without items.
     pub fn nudge(&self) {
         self.change(|state| state.nudged = true);
     }
 
-    /// Nothing can be put in any more; the owner wakes and takes the rest.
+    /// Closes the queue; the owner wakes and takes the remaining items.
     pub fn close(&self) {
         self.change(|state| state.closed = true);
     }
 
-    /// Changes the state, and wakes the owner after that.
+    /// Changes the state, then wakes the owner.
     fn change(&self, change: impl FnOnce(&mut QueueState<T>)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -148,7 +147,7 @@ impl<T> InputQueue<T> {
         }
     }
 
-    /// For a task: ready when there is something to take, or the end.
+    /// For a task: ready when there are items, or the queue is closed.
     pub fn poll_filled(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if state.is_worth_a_look() {
@@ -161,7 +160,7 @@ impl<T> InputQueue<T> {
         Poll::Pending
     }
 
-    /// For a thread: takes all items into `into`, which must be empty. Sleeps while there are none.
+    /// For a thread: takes all items into `into`, which must be empty. Blocks while there are none.
     pub fn wait_and_take(&self, into: &mut Vec<T>) -> QueueStatus {
         let mut state = self.state.lock();
         while !state.is_worth_a_look() {
@@ -171,7 +170,7 @@ impl<T> InputQueue<T> {
         state.take(into)
     }
 
-    /// How many items wait.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.state.lock().items.len()
     }
@@ -183,27 +182,26 @@ impl<T> InputQueue<T> {
 }
 
 impl<T> QueueState<T> {
-    /// A nudge ends one wait.
+    /// Reports whether a wait should return. Consumes a nudge.
     fn is_worth_a_look(&mut self) -> bool {
         !self.items.is_empty() || self.closed || std::mem::take(&mut self.nudged)
     }
 
     fn take(&mut self, into: &mut Vec<T>) -> QueueStatus {
         assert!(into.is_empty(), "what was taken before must be handled first");
-        // The owner is awake: no sender need wake it.
+        // The owner is awake, so senders need not wake it.
         self.waiting = None;
-        // The buffers change places: `into` was emptied above, so the senders get an empty one with room in
-        // it.
+        // Swaps the buffers: `into` was emptied above, so the senders get an empty one with capacity.
         std::mem::swap(&mut self.items, into);
         if self.closed { QueueStatus::Closed } else { QueueStatus::Open }
     }
 }
 
-/// Peers' messages up to this size are still let in when the inbox is over its bound, up to twice the bound:
-/// heartbeats must not be lost because of appended entries.
+/// Peers' messages up to this size are admitted beyond the inbox limit, up to twice the limit: heartbeats
+/// must not be lost because of appended entries.
 const SMALL_MESSAGE_BYTES: usize = 1024;
 
-/// For whom a command is proposed, or a read point asked.
+/// Origin of a proposal or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOrigin {
     Client,
@@ -211,22 +209,20 @@ pub enum RequestOrigin {
     Member,
 }
 
-/// What a member proposes and reads for itself, at one time.
+/// Limits of concurrent proposals and reads of the member itself.
 const OWN_REQUESTS_MAX: usize = 1024;
 const OWN_PROPOSAL_BYTES_MAX: usize = 8 << 20;
 
-/// Of one member.
+/// Admission limits of a member.
 #[derive(Debug)]
 pub struct Entrance {
     command_bytes_max: usize,
     inbox_bytes_max: usize,
     of_clients: PendingRequests,
     of_member: PendingRequests,
-    /// Of peers' messages in the inbox.
     inbox_bytes: AtomicUsize,
 }
 
-/// What waits for an answer, and its bounds.
 #[derive(Debug)]
 struct PendingRequests {
     /// Proposals and their bytes.
@@ -235,7 +231,6 @@ struct PendingRequests {
     proposal_bytes_max: usize,
     reads: Arc<Occupancy>,
     reads_max: usize,
-    /// Committed entries that are not applied yet.
     unapplied_entries_max: u64,
 }
 
@@ -272,15 +267,15 @@ impl Entrance {
     }
 
     fn waiting(&self, origin: RequestOrigin) -> &PendingRequests {
-        // A bug to be found: a full entrance delays the end of leases.
+        // Mutant: a full admission delays lease expiry.
         match origin {
             RequestOrigin::Member if !base::mutant("one-entrance") => &self.of_member,
             _ => &self.of_clients,
         }
     }
 
-    /// A command of this size may be proposed; so many committed entries are not applied yet. The permit is
-    /// to be held until the proposer is answered.
+    /// Admits a command of this size, given the number of unapplied committed entries. The permit must be
+    /// held until the proposal completes.
     pub fn propose(
         &self,
         origin: RequestOrigin,
@@ -300,21 +295,21 @@ impl Entrance {
             .ok_or(ProposeError::TooManyRequests)
     }
 
-    /// A read point may be asked for. The permit is to be held until the reader is answered.
+    /// Admits a read. The permit must be held until the read completes.
     pub fn read(&self, origin: RequestOrigin) -> Result<Permit, ReadError> {
         let waiting = self.waiting(origin);
         waiting.reads.admit(0, waiting.reads_max, 0).ok_or(ReadError::TooManyRequests)
     }
 
-    /// Whether a peer's message may wait in the inbox. If so, [`Entrance::took`] is owed.
+    /// Admits a peer's message to the inbox. If true, must be followed by [`Entrance::took`].
     pub fn receive(&self, message: &[u8]) -> bool {
         let bytes = inbox_cost(message);
         let bytes_max = match bytes {
             0..=SMALL_MESSAGE_BYTES => 2 * self.inbox_bytes_max,
             _ => self.inbox_bytes_max,
         };
-        // Its stream is over: it would not be sent again, and what was staged for it would lie there for
-        // ever.
+        // The stream of a snapshot message is over: it would not be sent again, and its staged state would
+        // remain forever.
         let must = is_snapshot(message);
         if self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed) > bytes_max && !must {
             self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -323,30 +318,29 @@ impl Entrance {
         true
     }
 
-    /// A message that waited in the inbox was taken out of it.
+    /// Releases the bytes of a message taken from the inbox.
     pub fn took(&self, message: &[u8]) {
         self.inbox_bytes.fetch_sub(inbox_cost(message), Ordering::Relaxed);
     }
 
-    /// Proposals that have no answer yet.
+    /// Returns the number of pending proposals.
     pub fn proposals_pending(&self) -> usize {
         self.of_clients.proposals.count() + self.of_member.proposals.count()
     }
 }
 
-/// What a peer's message takes in the inbox: its bytes, and its place in the queue. Without the latter,
-/// messages of no bytes would come in without number.
+/// Returns the inbox size of a peer's message: its bytes, and its queue slot. Without the latter, the number
+/// of empty messages would be unlimited.
 fn inbox_cost(message: &[u8]) -> usize {
     const PLACE_BYTES: usize = 128;
     message.len() + PLACE_BYTES
 }
 
-/// How many wait, and with how many bytes; shared by the entrance and all permits.
+/// Number and bytes of pending requests; shared by the admission and all permits.
 #[derive(Debug, Default)]
 pub(super) struct Occupancy {
-    /// Permits out.
+    /// Number of permits.
     count: AtomicUsize,
-    /// Their bytes.
     bytes: AtomicUsize,
 }
 
@@ -355,19 +349,19 @@ impl Occupancy {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Admits one with `bytes`, unless that would exceed a bound. One alone is always within the bound on
-    /// bytes.
+    /// Admits a request with `bytes`, unless that would exceed a limit. A single request is always within
+    /// the byte limit.
     pub fn admit(self: &Arc<Self>, bytes: usize, count_max: usize, bytes_max: usize) -> Option<Permit> {
         let count_before = self.count.fetch_add(1, Ordering::Relaxed);
         let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Made first, so that a refusal gives back what was just taken.
+        // Created first, so that a rejection releases the reserved amounts.
         let permit = Permit { bytes, of: self.clone() };
         let fits = count_before < count_max && (bytes_before == 0 || bytes_before + bytes <= bytes_max);
         fits.then_some(permit)
     }
 }
 
-/// The right to wait; dropping it makes room.
+/// The right to wait; releases its capacity on drop.
 #[derive(Debug)]
 pub struct Permit {
     bytes: usize,
@@ -382,10 +376,10 @@ impl Drop for Permit {
     }
 }
 
-/// The receiver of one waiter.
+/// The reply channel of a waiter.
 #[derive(Debug)]
 pub(super) struct PendingReply<T> {
-    /// Before `to`, for the order in which a reply without an answer is dropped.
+    /// Before `to`, so that the permit is released first when the reply is dropped.
     pub permit: Permit,
     pub to: oneshot::Sender<T>,
 }
@@ -400,7 +394,7 @@ impl<T> PendingReply<T> {
 pub(super) type ProposeReply<O> = PendingReply<Result<O, ProposeError>>;
 pub(super) type ReadReply = PendingReply<Result<LogIndex, ReadError>>;
 
-/// One answer and where it goes.
+/// A result and its destination.
 pub(super) enum Completion<O> {
     Proposal(ProposeReply<O>, Result<O, ProposeError>),
     Read(ReadReply, Result<LogIndex, ReadError>),
@@ -415,7 +409,7 @@ impl<O> Completion<O> {
     }
 }
 
-/// The threads' end.
+/// The sending side in the threads.
 pub(super) struct ReplySender<O> {
     to_pump: mpsc::UnboundedSender<Vec<Completion<O>>>,
 }
@@ -431,15 +425,16 @@ impl<O> ReplySender<O> {
         if completions.len() <= 1 {
             return completions.drain(..).for_each(Completion::complete);
         }
-        // Without a pump (its runtime is gone) the waiters may be gone, but permits must still be given back.
+        // Without a pump (its runtime has stopped) the waiters may be dropped, but permits must still be
+        // released.
         if let Err(unsent) = self.to_pump.send(completions) {
             unsent.0.into_iter().for_each(Completion::complete);
         }
     }
 }
 
-/// The runtime's end: spawn [`Pump::run`] there. Without it no waiter is ever answered whose
-/// answer came together with others.
+/// The receiving side in the runtime: spawn [`Pump::run`] there. Without it, results that were sent together
+/// never reach their waiters.
 pub struct Pump<O> {
     from_threads: mpsc::UnboundedReceiver<Vec<Completion<O>>>,
 }

@@ -1,15 +1,15 @@
-//! What a member's threads and handles share: the inbox, gauges, and the end.
+//! State shared by a member's threads and handles: the inbox, gauges, and the failure flag.
 //!
-//! | what | written by | read by |
+//! | state | written by | read by |
 //! |---|---|---|
 //! | inbox | handles, log thread, apply thread | driver |
-//! | role, leader, term, commit, last index | driver, after each turn | handles |
-//! | applied | the thread that applies, after each entry | driver, handles |
-//! | entrance: who waits | handles take permits, answers give them back | handles |
-//! | failed | the first thread in trouble | all, before anything is acknowledged |
+//! | role, leader, term, commit, last index | driver, after each poll | handles |
+//! | applied | the applying thread, after each entry | driver, handles |
+//! | admission: pending requests | handles acquire permits, results release them | handles |
+//! | failed | the first failing thread | all, before any acknowledgement |
 //!
-//! * Gauges are written by one thread each and read by all without a lock.
-//! * The first fatal error is reported once; from then on nothing is acknowledged and every thread ends.
+//! * Each gauge is written by a single thread and read by all without a lock.
+//! * The first fatal error is reported once; after it no requests are acknowledged and every thread exits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::{
     Fatal, Host, LogIndex, Membership, NodeId, Observer, Progress, RaftLimits, Role, Term, TransferError,
 };
 
-/// A reading of the member's gauges; each is right, but they may be of slightly different moments.
+/// A reading of the member's gauges; each is correct, but they may be from slightly different times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     pub id: NodeId,
@@ -38,13 +38,12 @@ pub struct Status {
     pub commit: LogIndex,
     pub applied: LogIndex,
     pub last_index: LogIndex,
-    /// The log was empty at the start, and the member takes no part until [`crate::Inbox::confirm`].
+    /// The log was empty at the start, and the member does not take part until [`crate::Inbox::confirm`].
     pub is_unconfirmed: bool,
-    /// Proposals of this member that have no answer yet.
+    /// Pending proposals of this member.
     pub proposals_pending: usize,
 }
 
-/// What reaches the driver.
 pub(super) enum Input<O> {
     Event(Event),
     Propose {
@@ -55,51 +54,51 @@ pub(super) enum Input<O> {
     Read {
         reply: ReadReply,
     },
-    /// A member with an empty log asks.
+    /// Query of a member with an empty log.
     AnswerMember {
         asker: NodeId,
         reply: oneshot::Sender<PeerState>,
     },
-    /// How far a member's log is, as the leader knows it.
+    /// Query for a member's progress known to the leader.
     Progress {
         of: NodeId,
         reply: oneshot::Sender<Option<Progress>>,
     },
-    /// Leadership should move: to a certain voter, or to the best one.
+    /// Transfer leadership: to a certain voter, or to the best one.
     HandOver {
         to: Option<NodeId>,
         reply: oneshot::Sender<Result<(), TransferError>>,
     },
 }
 
-/// One per member; every thread and every handle holds it.
+/// One per member, shared by every thread and every handle.
 pub(super) struct RuntimeShared<O> {
     pub id: NodeId,
     pub inbox: InputQueue<Input<O>>,
     pub entrance: Entrance,
     pub host: Arc<dyn Host>,
     pub observer: Arc<dyn Observer>,
-    /// Written by the thread that applies.
+    /// Written by the applying thread.
     pub applied: AtomicU64,
-    /// Memberships that the driver has not heard of, by the index of the entry that brought them. Written
-    /// before `applied` reaches that index. As many as there are changes within `apply_bytes_max`.
+    /// Memberships not yet handled by the driver, by the index of their entry. Written before `applied`
+    /// reaches that index. Limited to the changes within `apply_bytes_max`.
     pub memberships: Mutex<VecDeque<(LogIndex, Membership)>>,
-    /// The driver has entries that wait for room in the apply thread.
+    /// The driver has entries that wait for capacity in the apply thread.
     pub wants_applied: AtomicBool,
-    /// The driver has work for the next sync; if not, it hears of it with its next input.
+    /// The driver has work for the next sync; otherwise it handles the sync with its next input.
     pub waits_for_sync: AtomicBool,
-    /// The process's last word on this member; called once.
+    /// Reports a fatal error to the process; called once.
     on_fatal: Box<dyn Fn(Fatal) + Send + Sync>,
-    /// Set before any waiting caller is answered, so that no answer overtakes the failure.
+    /// Set before any pending call completes, so that no result overtakes the failure.
     failed: AtomicBool,
-    // Gauges: what the driver saw last.
+    // Gauges, as last published by the driver.
     role: AtomicU8,
     leader: AtomicU64,
     term: AtomicU64,
     commit: AtomicU64,
     last_index: AtomicU64,
     is_unconfirmed: AtomicBool,
-    /// The leader, for those who wait for another one. Written after the gauges.
+    /// The current leader, for subscribers. Written after the gauges.
     pub leader_known: watch::Sender<Option<NodeId>>,
 }
 
@@ -133,10 +132,10 @@ impl<O> RuntimeShared<O> {
         }
     }
 
-    /// The member cannot go on. Reports the first cause and stops all threads.
+    /// Fails the member: reports the first cause and stops all threads.
     pub fn fail(&self, fatal: Fatal) {
         if !self.failed.swap(true, Ordering::SeqCst) {
-            // The process says it where the error ends.
+            // The process logs the error.
             tracing::debug!(error = %fatal, "the member stops");
             (self.on_fatal)(fatal);
         }
@@ -147,7 +146,7 @@ impl<O> RuntimeShared<O> {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Called by the driver after each turn. The stores are not one atomic step: a reader may see the new
+    /// Called by the driver after each poll. The stores are not atomic together: a reader may see the new
     /// term with the old leader, and must not conclude anything from the pair.
     pub fn publish(&self, gauges: Gauges) {
         debug_assert!(gauges.commit <= gauges.last_index, "committed beyond the log's end");
@@ -162,12 +161,12 @@ impl<O> RuntimeShared<O> {
         self.last_index.store(gauges.last_index.0, Ordering::Relaxed);
     }
 
-    /// Called as [`RuntimeShared::publish`] is.
+    /// Called like [`RuntimeShared::publish`].
     pub fn publish_unconfirmed(&self, is_unconfirmed: bool) {
         self.is_unconfirmed.store(is_unconfirmed, Ordering::Relaxed);
     }
 
-    /// How far the machine is.
+    /// Returns the machine's applied index.
     pub fn applied(&self) -> LogIndex {
         LogIndex(self.applied.load(Ordering::SeqCst))
     }

@@ -1,5 +1,5 @@
-//! Brings a member up: log read back, node built, threads started, and the two tasks that the process is to
-//! spawn.
+//! Starts a member: reads the log, builds the node, starts the threads, and returns two tasks to be spawned
+//! by the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::node::Applier;
 use crate::node::{Node, NodeSetup};
 use crate::{Config, Fatal, Handle, Host, Observer, StartError, StateMachine, Transport};
 
-/// A read round without an answer is begun again after this long, as etcd does.
+/// Delay before a read round without a response is retried, same as in etcd.
 const READ_RETRY: Duration = Duration::from_millis(500);
 
-/// An opened log together with what opening it found.
+/// An opened log together with its recovery.
 ///
-/// The process opens or creates the log, because identity and directory are the process's affair. From
-/// then on the log belongs to the member's log thread, and others read through its reader.
+/// The process opens or creates the log, because it manages identity and directory. Afterwards the log
+/// belongs to the member's log thread, and other threads read through its reader.
 pub struct Log<F: Fs> {
     wal: Wal<F>,
     found: RecoveredLog<F>,
 }
 
 impl<F: Fs> Log<F> {
-    /// A log that was just created: nothing is in it yet.
+    /// Returns a new, empty log.
     pub fn created(wal: Wal<F>) -> Self {
         let found = RecoveredLog::created(&wal);
         Log { wal, found }
     }
 
-    /// A log that was opened again.
+    /// Returns a reopened log.
     pub fn opened(wal: Wal<F>, recovery: Recovery) -> Self {
         let found = RecoveredLog::opened(&wal, recovery);
         Log { wal, found }
@@ -51,8 +51,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Waits until both have ended, which they do when the driver has: after [`Handle::stop`] or a fatal
-    /// error. Blocks the thread, so it must not be one that the driver needs.
+    /// Waits until both have exited, which they do after the driver: after [`Handle::stop`] or a fatal
+    /// error. Blocks the thread, so the driver must not depend on it.
     pub fn join(self) {
         for handle in self.handles {
             // A panic was caught and reported inside.
@@ -63,17 +63,17 @@ impl Threads {
 
 /// A member that runs as soon as its two tasks are spawned.
 pub struct StartedMember<O> {
-    /// Its face.
+    /// Interface of the member.
     pub handle: Handle<O>,
-    /// To be run where peers are served.
+    /// Task for the runtime that serves peers.
     pub driver: Driver<O>,
-    /// To be run where clients are served.
+    /// Task for the runtime that serves clients.
     pub pump: Pump<O>,
     pub threads: Threads,
 }
 
-/// Starts the member's threads and returns at once; when its tasks run it joins its cluster, or elects itself
-/// if it is alone.
+/// Starts the member's threads without waiting; when its tasks run it joins its cluster, or elects itself if
+/// it is the only member.
 ///
 /// `on_fatal` is called at most once, from the driver or one of the threads.
 pub fn start<S: StateMachine, F: Fs>(
@@ -87,7 +87,7 @@ pub fn start<S: StateMachine, F: Fs>(
 ) -> Result<StartedMember<S::Outcome>, StartError> {
     check(&config)?;
     let config = Config { limits: config.limits.clone().within_log(), ..config };
-    // What the machine holds must come from this log: replay begins right after it.
+    // The machine's state must come from this log: replay starts right after it.
     let applied = state_machine.applied();
     let Log { wal, found } = log;
     let last = found.last.index;
@@ -114,7 +114,7 @@ pub fn start<S: StateMachine, F: Fs>(
         transport: transport.clone(),
     };
     let clock = TickClock::new(config.tick, Instant::now());
-    // Made first: should a thread not start, it goes, and takes those down that wait for it.
+    // Created first: if a thread does not start, dropping it stops the threads that depend on it.
     let driver = Driver::new(node, outlets, clock, 2 * config.election_ticks);
 
     let for_log = shared.clone();
@@ -126,7 +126,7 @@ pub fn start<S: StateMachine, F: Fs>(
     Ok(StartedMember { handle: Handle { shared }, driver, pump, threads: Threads { handles } })
 }
 
-/// Starts threads that report how they end.
+/// Starts threads that report their exit.
 struct Spawner<'a, O> {
     shared: &'a Arc<RuntimeShared<O>>,
     handles: Vec<JoinHandle<()>>,
@@ -151,7 +151,7 @@ impl<O: Send + 'static> Spawner<'_, O> {
     }
 }
 
-/// Refuses what could never work, before anything is opened.
+/// Rejects invalid settings, before anything is opened.
 fn check(config: &Config) -> Result<(), StartError> {
     let refuse = |reason: String| Err(StartError::Config { reason });
     let mut voters = config.voters.clone();
@@ -179,11 +179,10 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The part of `election_ticks..2 * election_ticks` that this member alone draws its timeouts from.
+/// Returns the part of `election_ticks..2 * election_ticks` from which only this member draws its timeouts.
 ///
-/// Members that stand for election in the same tick split the votes, and the cluster waits for a whole
-/// timeout more. With shares that do not meet, only the scheduler can bring two of them together. Too few
-/// ticks for that: all share them.
+/// Members that campaign in the same tick split the votes, and the cluster waits for another timeout. With
+/// disjoint parts, only the scheduler can cause that. With too few ticks, all members share them.
 fn own_share(config: &Config) -> std::ops::Range<u32> {
     let voters = u32::try_from(config.voters.len()).unwrap_or(u32::MAX);
     let below = config.voters.iter().filter(|voter| **voter < config.id).count();
@@ -197,8 +196,7 @@ fn own_share(config: &Config) -> std::ops::Range<u32> {
     border(rank)..border(rank + 1)
 }
 
-/// Times become ticks here, once; beyond this point nothing knows how long a tick is, but for the driver's
-/// clock.
+/// Converts times to ticks; beyond this point only the driver's clock depends on the length of a tick.
 fn node_setup(config: &Config) -> NodeSetup {
     let limits = &config.limits;
     NodeSetup {

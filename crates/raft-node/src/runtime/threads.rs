@@ -1,24 +1,24 @@
-//! The two threads of a member: those who wait for a disk, so that the driver need not.
+//! The two threads of a member, which wait for disks so that the driver need not.
 //!
-//! * Only the log thread touches the log.
-//! * Each takes everything that waits at once, and ends when its queue is closed and empty.
-//! * Each ends by itself when the other, or the driver, has failed: nothing more is acknowledged then.
+//! * Only the log thread accesses the log.
+//! * Each takes all waiting jobs together, and exits when its queue is closed and empty.
+//! * Each exits when the other, or the driver, has failed: no requests are acknowledged then.
 //!
-//! # Who applies
+//! # Applying
 //!
-//! The apply thread, or the driver if it takes no longer than to wake that thread.
+//! The apply thread applies entries, or the driver if that takes no longer than a wake-up of the thread.
 //!
 //! ```text
-//!   driver ──brief, next, none applies────▶ Applier ──▶ replies
+//!   driver ──brief, next, applier free────▶ Applier ──▶ replies
 //!      └─else─▶ queue ───▶ apply thread ──────┘
 //! ```
 //!
-//! * One at a time, and each entry only as the next one: what waits in the queue cannot be overtaken, since
-//!   the entry after it is not the next.
-//! * The driver never waits for the applier: if the thread has it, the thread goes on with what is new as
-//!   well.
-//! * A step that fails or panics takes the machine with it: nothing is applied to what it left.
-//! * What was applied is published before another thread can apply: it never goes back.
+//! * One thread applies at a time, and each entry only in order: queued entries cannot be overtaken, since
+//!   later ones are not next.
+//! * The driver never waits for the applier: while the apply thread uses it, that thread also gets new
+//!   entries.
+//! * A step that fails or panics drops the machine: no entries are applied to its remains.
+//! * The applied index is published before another thread can apply: it never decreases.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,11 +35,11 @@ use crate::log::{PersistJob, SyncRelease, persist};
 use crate::node::{Applier, StepResult};
 use crate::{Fatal, LogSync, ProposeError, StateMachine, Transport};
 
-/// The log thread: everything that waits becomes durable with one sync, and only then what was promised is
-/// said.
+/// Runs the log thread: all waiting jobs become durable with one sync, and only then their promises are
+/// sent.
 ///
-/// While it waits for the disk, the driver goes on: heartbeats leave, followers' acknowledgements arrive, and
-/// what comes for the log meanwhile forms the next group. A slow disk makes groups larger, not elections.
+/// While it waits for the disk, the driver continues: heartbeats are sent, followers' acknowledgements
+/// arrive, and new jobs form the next group. A slow disk makes groups larger, and does not cause elections.
 pub(super) fn run_log<O, F: Fs>(
     mut wal: Wal<F>,
     jobs: &InputQueue<PersistJob>,
@@ -57,12 +57,12 @@ pub(super) fn run_log<O, F: Fs>(
                 let (entries, bytes) = (persisted.entries, persisted.bytes);
                 shared.observer.log_synced(LogSync { entries, bytes, took: started.elapsed() });
             }
-            // The driver's inbox comes first, so that no answer to a promise can be handled before it;
+            // The driver's inbox comes first, so that no response to a promise can be handled before it;
             // waking the driver comes last, so that peers need not wait for a context switch here. If it
-            // begins to wait meanwhile, it finds the inbox filled.
+            // starts to wait in between, it finds the inbox filled.
             receipt.release(|released| match released {
                 SyncRelease::Durable(durable) => {
-                    // Refused only by an inbox that is closed, when the driver has ended.
+                    // Fails only if the inbox is closed because the driver has exited.
                     let _ = shared.inbox.put_quietly(Input::Event(Event::Durable(durable)));
                 }
                 SyncRelease::Promise(message) => transport.send(message.to, message.lane, message.bytes),
@@ -77,10 +77,10 @@ pub(super) fn run_log<O, F: Fs>(
     }
 }
 
-/// The apply thread: what the driver does not apply itself.
+/// Runs the apply thread: applies entries that the driver does not apply itself.
 ///
-/// When the store is full the machine waits inside `end_entry`; entries then pile up in the core, within its
-/// bound, while commits go on.
+/// When the store is full the machine blocks inside `end_entry`; entries then accumulate in the core, within
+/// its limit, while commits continue.
 pub(super) fn run_apply<S: StateMachine>(
     applying: &Applying<S>,
     jobs: &InputQueue<LocalJob<S::Outcome>>,
@@ -106,9 +106,9 @@ pub(super) fn run_apply<S: StateMachine>(
 
 type LocalDone<O> = StepResult<ProposeReply<O>, ReadReply, O>;
 
-/// The machine, shared by those who may apply.
+/// The machine, shared by the threads that may apply.
 pub(super) struct Applying<S: StateMachine> {
-    /// None once a step failed, or the apply thread has ended.
+    /// None once a step failed, or the apply thread has exited.
     applier: Mutex<Option<Applier<S, ReadReply>>>,
     shared: Arc<RuntimeShared<S::Outcome>>,
     replies: ReplySender<S::Outcome>,
@@ -123,7 +123,8 @@ impl<S: StateMachine> Applying<S> {
         Applying { applier: Mutex::new(Some(applier)), shared, replies }
     }
 
-    /// The apply thread's way: waits until no other thread applies. Nothing happens once the machine is gone.
+    /// Applies a job on the apply thread: waits until no other thread applies. Has no effect once the
+    /// machine was dropped.
     pub fn apply(&self, job: LocalJob<S::Outcome>) -> Result<(), Fatal> {
         let mut place = self.applier.lock();
         if let Some(applier) = place.take() {
@@ -134,7 +135,7 @@ impl<S: StateMachine> Applying<S> {
         Ok(())
     }
 
-    /// The driver's way: applies what is brief and next, and gives back what is for the thread.
+    /// Applies a job on the driver if it is brief and next; otherwise returns it for the thread.
     pub fn apply_brief(&self, job: LocalJob<S::Outcome>) -> Result<Option<LocalJob<S::Outcome>>, Fatal> {
         let Some(mut place) = self.applier.try_lock() else { return Ok(Some(job)) };
         let Some(applier) = place.take_if(|applier| applier.is_brief(&job)) else { return Ok(Some(job)) };
@@ -144,12 +145,12 @@ impl<S: StateMachine> Applying<S> {
         Ok(None)
     }
 
-    /// Nothing is applied any more: the machine ends here, with the thread that calls this.
+    /// Drops the machine on the calling thread; no further entries are applied.
     pub fn end(&self) {
         drop(self.applier.lock().take());
     }
 
-    /// One step; the machine gets its place back if it went well.
+    /// Runs a step; stores the machine back if it succeeded.
     fn step(
         &self,
         mut applier: Applier<S, ReadReply>,
@@ -167,25 +168,24 @@ impl<S: StateMachine> Applying<S> {
             self.shared.observer.entry_applied(done.commands, started.elapsed());
             if let Some(membership) = changed {
                 self.shared.host.membership_applied(&membership);
-                self.shared.inbox.nudge(); // The driver must hear of it soon.
+                self.shared.inbox.nudge(); // Wakes the driver.
             }
         }
         *place = Some(applier);
         Ok(done)
     }
 
-    /// Answers of an entry wait for its last command, not for other entries: a proposer of a small entry is
-    /// not delayed by the large one after it.
+    /// Sends the results of an entry after its last command, without waiting for other entries: a proposer
+    /// of a small entry is not delayed by the large one after it.
     fn answer(&self, done: LocalDone<S::Outcome>) {
         if self.shared.has_failed() {
-            return; // The log may have failed: nothing more is acknowledged.
+            return; // The log may have failed: no requests are acknowledged.
         }
         let applied = self.shared.applied();
         let answered =
             done.answered.into_iter().map(|(reply, outcome)| Completion::Proposal(reply, Ok(outcome)));
         let unanswered = done.unanswered.into_iter().map(|reply| {
-            // Its batch was replaced on its way by bytes of another member; whether it commits as well is not
-            // known.
+            // Another member replaced its batch in transit; it is unknown whether the original commits too.
             Completion::Proposal(reply, Err(ProposeError::Timeout))
         });
         let readable = done.readable.into_iter().map(|reply| Completion::Read(reply, Ok(applied)));
@@ -217,8 +217,8 @@ mod tests {
         fn membership_applied(&self, _membership: &Membership) {}
     }
 
-    /// Echoes commands, and calls those brief that begin so. "slow" says that it has begun and waits for a
-    /// word; "die" fails.
+    /// Echoes commands, and treats those with the prefix as brief. "slow" signals its start and blocks until
+    /// released; "die" fails.
     struct Echo {
         applied: LogPosition,
         begun: mpsc::Sender<()>,
@@ -264,7 +264,7 @@ mod tests {
 
     type Answered = oneshot::Receiver<Result<Bytes, ProposeError>>;
 
-    /// Entry `index` with these commands, and where its first proposer is answered.
+    /// Returns entry `index` with these commands, and the reply of its first proposer.
     fn entry(index: u64, commands: &[&str]) -> (LocalJob<Bytes>, Answered) {
         let mut builder = BatchBuilder::new(BatchId { proposer: 1, nonce: 1, sequence: index }, 0);
         commands.iter().for_each(|command| builder.push(command.as_bytes()));

@@ -1,4 +1,4 @@
-//! A batch: the commands that waited together, as the payload of one log entry.
+//! A batch: concurrently proposed commands as the payload of a log entry.
 //!
 //! ```text
 //!   1 │ proposer u64 │ boot nonce u64 │ sequence u64 │ count u32 │ { length u32 │ command } × count
@@ -7,16 +7,16 @@
 //!   └ version, 1 byte                little-endian, 29 bytes in all        command: opaque bytes
 //! ```
 //!
-//! * (proposer, nonce, sequence) names a batch for ever: no later run of a member uses an earlier run's
-//!   nonce. The member that made a batch recognises it so when it applies it, under any leader, and answers
-//!   its own clients.
-//! * A batch is one entry: its commands commit together or not at all, and are applied one after another. It
-//!   promises no more than that; each command has a separate outcome.
-//! * A large batch is packed by the member that makes it, if that saves an eighth. Packed it travels, is
-//!   logged and waits to be applied; it is unpacked where its commands are needed, into one buffer that they
-//!   share.
-//! * A command is copied into the batch; applying slices the entry, or what was unpacked of it.
-//! * An entry without payload holds no batch: a new leader appends one.
+//! * (proposer, nonce, sequence) identifies a batch permanently: no later run of a member uses an earlier
+//!   run's nonce. The proposing member recognizes its batch when it applies it, under any leader, and
+//!   completes its clients' requests.
+//! * A batch is a single entry: its commands commit together or not at all, and are applied sequentially.
+//!   Beyond that, each command has a separate outcome.
+//! * A large batch is compressed by the proposing member, if that saves an eighth. It stays compressed on
+//!   the network, in the log and in the apply queue; it is decompressed where its commands are needed, into
+//!   a buffer that they share.
+//! * A command is copied into the batch; applying slices the entry, or its decompressed commands.
+//! * An entry without payload contains no batch: a new leader appends one.
 
 use base::lz4;
 use bytes::Bytes;
@@ -24,22 +24,22 @@ use bytes::Bytes;
 use super::codec::MalformedBytes;
 use crate::NodeId;
 
-/// Before the commands, or before what is said about how they are packed.
+/// Length of the header, before the commands or their compression header.
 pub(crate) const HEADER_BYTES: usize = 29;
-/// Commands as they are.
+/// Uncompressed commands.
 pub(super) const PLAIN: u8 = 1;
-/// Commands as one LZ4 block.
+/// Commands compressed as an LZ4 block.
 const PACKED: u8 = 2;
-/// One command that changes the membership, never packed.
+/// A single command that changes the membership, never compressed.
 const CHANGE: u8 = 3;
-/// The length of the unpacked commands, between header and LZ4 block.
+/// Length of the size field between header and LZ4 block.
 const LENGTH_BYTES: usize = 4;
-/// What a command costs in a batch beyond its own bytes.
+/// Bytes of a command in a batch in addition to its own.
 pub(crate) const COMMAND_OVERHEAD: usize = 4;
-/// Smaller batches stay plain: a page is the least that the disk writes.
+/// Smaller batches stay uncompressed: the disk writes at least a page.
 const PACKED_FROM_BYTES: usize = 1024;
 
-/// Which batch this is.
+/// Identity of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct BatchId {
     pub proposer: NodeId,
@@ -54,7 +54,7 @@ pub(crate) struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Begins a batch; `capacity` is what its commands will take, so that the buffer never moves.
+    /// Creates a batch; `capacity` is the total size of its commands, which avoids reallocations.
     pub fn new(id: BatchId, capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + capacity);
         bytes.push(PLAIN);
@@ -66,7 +66,7 @@ impl BatchBuilder {
         BatchBuilder { bytes, count: 0 }
     }
 
-    /// A batch of one command that changes the membership.
+    /// Returns a batch with a single command that changes the membership.
     pub fn change(id: BatchId, command: &[u8]) -> Bytes {
         let mut builder = BatchBuilder::new(id, command.len() + COMMAND_OVERHEAD);
         builder.bytes[0] = CHANGE;
@@ -74,7 +74,7 @@ impl BatchBuilder {
         builder.finish()
     }
 
-    /// Adds a command: the only copy of it on its way into the log's buffer.
+    /// Adds a command: the only copy before the log's buffer.
     pub fn push(&mut self, command: &[u8]) {
         assert!(
             self.bytes.len() + command.len() < wal::PAYLOAD_BYTES_MAX,
@@ -86,7 +86,7 @@ impl BatchBuilder {
         self.count += 1;
     }
 
-    /// Writes the count, now that it is known, closes the batch, and packs it if that is worth it.
+    /// Writes the count and completes the batch, compressed if that is worthwhile.
     pub fn finish(mut self) -> Bytes {
         assert!(self.count > 0, "a batch holds at least one command");
         assert!(
@@ -99,7 +99,7 @@ impl BatchBuilder {
     }
 }
 
-/// The same batch with its commands packed; `None` if that saves less than an eighth of them.
+/// Returns the compressed batch; `None` if that saves less than an eighth of the commands.
 fn packed(plain: &[u8]) -> Option<Vec<u8>> {
     let (header, commands) = plain.split_at(HEADER_BYTES);
     if commands.len() < PACKED_FROM_BYTES {
@@ -109,7 +109,7 @@ fn packed(plain: &[u8]) -> Option<Vec<u8>> {
     if !lz4::compress(commands, commands.len() / 8 * 7 - LENGTH_BYTES, &mut block) {
         return None;
     }
-    // What is kept in the log's cache should not keep the large buffer.
+    // Copies the result, so that the log's cache does not hold the large buffer.
     let mut bytes = Vec::with_capacity(HEADER_BYTES + LENGTH_BYTES + block.len());
     bytes.push(PACKED);
     bytes.extend_from_slice(&header[1..]);
@@ -118,11 +118,11 @@ fn packed(plain: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A batch read back: its name is known, its commands are still to be taken out.
+/// A parsed batch: its id is known, its commands are not extracted yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     pub id: BatchId,
-    /// Commands that it claims to hold, at least one; [`Batch::commands`] holds it to that.
+    /// Claimed number of commands, at least one; verified by [`Batch::commands`].
     pub count: usize,
     /// Its only command changes the membership.
     pub is_change: bool,
@@ -135,7 +135,7 @@ enum BatchBody {
     Packed { unpacked_bytes: usize, block: Bytes },
 }
 
-/// The commands of a batch. Made only by [`Batch::commands`], which has checked every length.
+/// The commands of a batch. Created only by [`Batch::commands`], which verifies every length.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
     count: usize,
@@ -143,7 +143,7 @@ pub(crate) struct Commands {
 }
 
 impl Batch {
-    /// Bytes of its commands, as they are once unpacked.
+    /// Returns the uncompressed bytes of its commands.
     pub fn bytes(&self) -> usize {
         match &self.body {
             BatchBody::Plain(bytes) => bytes.len(),
@@ -151,7 +151,7 @@ impl Batch {
         }
     }
 
-    /// Reads the header. Its cost does not depend on the size of the batch.
+    /// Parses the header. The cost is independent of the size of the batch.
     pub fn parse(payload: &Bytes) -> Result<Batch, MalformedBytes> {
         if payload.len() < HEADER_BYTES {
             return Err(MalformedBytes("batch header"));
@@ -174,8 +174,8 @@ impl Batch {
         Ok(Batch { id, count, is_change, body })
     }
 
-    /// Unpacks the commands if they are packed, and checks every length: going through them afterwards cannot
-    /// fail.
+    /// Decompresses the commands if necessary, and verifies every length: iterating over them cannot fail
+    /// afterwards.
     pub fn commands(&self) -> Result<Commands, MalformedBytes> {
         let bytes = match &self.body {
             BatchBody::Plain(bytes) => bytes.clone(),
@@ -195,8 +195,7 @@ impl Batch {
     }
 }
 
-/// The commands of a packed batch. No more memory is asked for than a batch may take, and than the block can
-/// fill.
+/// Decompresses the commands. Allocates at most the size of a batch, and the maximum output of the block.
 fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, MalformedBytes> {
     if bytes > wal::PAYLOAD_BYTES_MAX.min(lz4::raw_bytes_max(block.len())) {
         return Err(MalformedBytes("length of a packed batch"));
@@ -205,7 +204,7 @@ fn unpacked(bytes: usize, block: &[u8]) -> Result<Bytes, MalformedBytes> {
 }
 
 impl Commands {
-    /// The commands in order, each sharing one buffer with the others.
+    /// Iterates over the commands in order; all share a buffer.
     pub fn iter(&self) -> impl Iterator<Item = Bytes> + '_ {
         let mut at = 0;
         (0..self.count).map(move |_| {
@@ -238,7 +237,7 @@ mod tests {
         Ok(Batch::parse(&payload)?.commands()?.iter().collect())
     }
 
-    /// A thousand bytes and more that pack well.
+    /// Returns a thousand or more bytes that compress well.
     fn dull() -> [&'static [u8]; 3] {
         [&[b'a'; 900], b"", &[b'b'; 300]]
     }
@@ -257,8 +256,8 @@ mod tests {
         assert_eq!(batch(&[b"ab", b""]), expected.concat());
     }
 
-    /// How a block is made is the encoder's affair; that this one can be read for ever is ours: five
-    /// literals, 1,199 bytes that repeat what lies one byte back, five literals.
+    /// The encoder may change, but this block must stay readable forever: five literals, 1,199 bytes that
+    /// repeat the previous byte, five literals.
     #[test]
     fn the_layout_of_a_packed_batch_is_frozen() {
         let name = &batch(&[b""])[1..25];

@@ -1,17 +1,16 @@
-//! Numbers and byte strings, as this crate's own encodings write them.
+//! Numbers and byte strings in this crate's encodings.
 //!
-//! * A number is a LEB128 varint: seven bits a byte, lowest first, at most ten bytes, no padding.
-//! * A byte string is its length as a varint, then its bytes. Reading one copies nothing: it shares the
-//!   buffer.
-//! * One value has one spelling: two members that write the same message write the same bytes, and what was
-//!   read can be compared by its bytes.
-//! * Reading is total: any bytes give a value or an error, never a panic, and nothing is allocated on the
-//!   word of a length that the buffer does not hold.
+//! * A number is a LEB128 varint: seven bits per byte, lowest first, at most ten bytes, no padding.
+//! * A byte string is its length as a varint, then its bytes. Reading is zero-copy: it shares the buffer.
+//! * The encoding is canonical: two members that write the same message write the same bytes, and decoded
+//!   values can be compared by their bytes.
+//! * Reading is total: any bytes give a value or an error, never a panic, and allocations never exceed the
+//!   size of the buffer.
 
 pub(crate) use base::varint::put_varint as put_number;
 use bytes::{Buf, Bytes};
 
-/// Bytes that are not what they should be, and in which respect.
+/// Error of malformed bytes, with the affected element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed {0}")]
 pub struct MalformedBytes(pub &'static str);
@@ -42,7 +41,7 @@ impl ByteReader {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let byte = self.byte(what)?;
-            // The tenth byte may carry only the top bit; a zero that ends a longer number is padding.
+            // The tenth byte may carry only the top bit; a zero last byte of a longer number is padding.
             if (shift == 63 && byte > 1) || (shift > 0 && byte == 0) {
                 return Err(MalformedBytes(what));
             }
@@ -54,7 +53,7 @@ impl ByteReader {
         Err(MalformedBytes(what))
     }
 
-    /// A count of things that take at least `each` bytes: never more than the buffer could hold.
+    /// Reads a count of elements with at least `each` bytes: at most as many as the buffer could contain.
     pub fn count(&mut self, each: usize, what: &'static str) -> Result<usize, MalformedBytes> {
         let count = self.number(what)?;
         if count > (self.rest.len() / each.max(1)) as u64 {
@@ -71,7 +70,7 @@ impl ByteReader {
         Ok(self.rest.split_to(length as usize))
     }
 
-    /// Everything must have been read.
+    /// Checks that all bytes were read.
     pub fn end(self, what: &'static str) -> Result<(), MalformedBytes> {
         if self.rest.is_empty() { Ok(()) } else { Err(MalformedBytes(what)) }
     }

@@ -1,4 +1,4 @@
-//! A membership, as the durable state and the messages of snapshots write it; and the payload of an entry
+//! The encoding of a membership in the durable state and in snapshot messages; and the payload of an entry
 //! that changes it.
 //!
 //! ```text
@@ -12,21 +12,21 @@ use raft::eraftpb::{ConfChange, ConfState};
 
 use super::codec::{ByteReader, MalformedBytes, put_number};
 
-/// The payload of a change: raft-rs' message with the batch inside. raft-rs reads no more of it than that it
-/// is a change. What changes, the machine says when it has applied the command.
+/// Encodes the payload of a change: raft-rs' message with the batch inside. raft-rs only detects that it is
+/// a change. The machine reports the effect after it has applied the command.
 pub(crate) fn change_payload(batch: &Bytes) -> Bytes {
     let change = ConfChange { context: batch.clone(), ..ConfChange::default() };
     change.write_to_bytes().expect("all fields of a change are optional").into()
 }
 
-/// A batch with a change, as a batch of an ordinary entry: every machine refuses its command there.
+/// Converts a batch with a change to a batch of an ordinary entry, in which every machine rejects the
+/// command.
 pub(crate) fn refused_change(batch: &Bytes) -> Bytes {
     let mut bytes = batch.to_vec();
     bytes[0] = super::batch::PLAIN;
     bytes.into()
 }
 
-/// The batch in the payload of a change.
 pub(crate) fn change_batch(payload: &Bytes) -> Result<Bytes, MalformedBytes> {
     let mut change = ConfChange::default();
     change.merge_from_bytes(payload).map_err(|_| MalformedBytes("a change of the membership"))?;

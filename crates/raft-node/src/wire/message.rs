@@ -1,4 +1,4 @@
-//! Raft messages on the wire, in this crate's own encoding: protobuf never parses what a peer sent.
+//! Raft messages on the wire, in this crate's encoding: protobuf never parses input from peers.
 //!
 //! ```text
 //!   version 1 │ kind │ flags │ from │ term │ log_term │ index │ commit │ commit_term │ hint │ context
@@ -9,47 +9,46 @@
 //!   flags: 1 reject, 2 a snapshot is requested, 4 a snapshot is here
 //! ```
 //!
-//! | lane | messages | why |
+//! | lane | messages | reason |
 //! |---|---|---|
-//! | urgent | heartbeats, votes, read rounds, and the answers to them | elections and reads wait for them |
+//! | urgent | heartbeats, votes, read rounds, and their responses | elections and reads wait for them |
 //! | bulk | entries, acknowledgements, forwarded batches | large and many; they must not delay heartbeats |
-//! | none | a snapshot's message | it travels at the end of the snapshot's own stream |
+//! | none | a snapshot's message | sent at the end of the snapshot's stream |
 //!
-//! A new field gets a flag: a member that does not know it refuses the message, as if it had been lost,
-//! instead of taking it for something else. Members of two versions so understand each other but for what is
-//! new.
+//! A new field gets a flag: a member that does not support it rejects the message, as if it had been lost,
+//! instead of misinterpreting it. Members of two versions thus interoperate except for new features.
 //!
-//! * The receiver is not written: one encoding serves every peer that gets the same message.
-//! * Decoding is total, bounds every length by [`PAYLOAD_BYTES_MAX`], and admits only kinds that a peer may
+//! * The receiver is not encoded: one encoding serves every peer that gets the same message.
+//! * Decoding is total, limits every length by [`PAYLOAD_BYTES_MAX`], and accepts only kinds that a peer may
 //!   send.
 //! * A snapshot's message has no state: the process streams it separately.
 //!
-//! # What a message must satisfy
+//! # Validation
 //!
 //! ```text
 //!   bytes ──decode──▶ message ──validate──▶ raft-rs
-//!                                  └ refused: logged at a bounded rate, otherwise as if it had been lost
+//!                                  └ rejected: logged at a bounded rate, otherwise as if it had been lost
 //! ```
 //!
-//! raft-rs trusts its peers: it panics, wraps around or loses committed entries if a message claims what no
-//! honest member would. Here each claim is compared with what this member knows. The function is pure: a view
-//! of the core, a message, a verdict.
+//! raft-rs trusts its peers: it panics, overflows or loses committed entries if a message makes claims that
+//! no honest member would. Each claim is compared with this member's state. The function is pure: a view of
+//! the core and a message give a verdict.
 //!
 //! | claim | without the check |
 //! |---|---|
-//! | a sender that is this member, or no member and neither leads nor stands | raft-rs panics on some paths |
+//! | a sender that is this member, or a non-member that neither leads nor campaigns | panic on some paths |
 //! | a heartbeat's commit index beyond the log | panic: `to_commit is out of range` |
 //! | a term near the maximum | the next election overflows; all members follow the term |
-//! | an append after an entry without term, or terms that go back | a gap in the log; a panic in the writer |
-//! | a second leader in one term | entries that a follower acknowledged are replaced |
-//! | an acknowledgement of what this leader does not have | entries commit without a majority |
-//! | a read context of any length | followers refuse the heartbeats that carry it: the leader is deposed |
-//! | a snapshot that contradicts the log | committed entries are dropped, or the log begins too early |
+//! | an append after an entry without term, or decreasing terms | a gap in the log; a panic in the writer |
+//! | a second leader in the same term | entries that a follower acknowledged are replaced |
+//! | an acknowledgement of entries that this leader does not have | entries commit without a majority |
+//! | a read context of any length | followers reject the heartbeats that carry it: the leader is deposed |
+//! | a snapshot that contradicts the log | committed entries are dropped, or the log starts too early |
 //! | an order to campaign from a member that does not lead | an election without pre-vote |
 //! | a vote before the request for it was sent | panic: a candidate wins with entries that are not durable |
 //!
-//! What remains possible until peers are authenticated: docs/internals/membership.md, "Messages of a faulty
-//! or hostile member".
+//! docs/internals/membership.md, "Messages of a faulty or hostile member", lists attacks that remain
+//! possible until peers are authenticated.
 
 use bytes::Bytes;
 use protobuf::ProtobufEnum;
@@ -63,23 +62,23 @@ const VERSION: u8 = 1;
 const REJECT: u8 = 1;
 const REQUESTS_SNAPSHOT: u8 = 2;
 const HAS_SNAPSHOT: u8 = 4;
-/// Longest payload of one entry. Equal to what the log accepts.
+/// Maximum payload of an entry. Equal to the limit of the log.
 pub(super) const PAYLOAD_BYTES_MAX: usize = wal::PAYLOAD_BYTES_MAX;
-/// A read context or the mark of a forced election: both are short.
+/// Maximum length of a read context or of the mark of a forced election.
 const CONTEXT_BYTES_MAX: usize = 64;
-/// The fewest bytes that an entry can take: kind, term, index, length.
+/// Minimum length of an entry: kind, term, index, length.
 const ENTRY_BYTES_MIN: usize = 4;
 
-/// Entries in one message, in bytes: large enough that a follower catches up at disk speed, small enough that
-/// one message never occupies a stream for long.
+/// Maximum bytes of entries in a message: large enough that a follower catches up at disk speed, small
+/// enough that a message does not occupy a stream for long.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
-/// Entries in one message: raft-rs counts at least 4 bytes for each when it cuts a message at
-/// [`MESSAGE_BYTES_MAX`], and lets one more in. A decoded entry takes some 30 times the bytes that an empty
-/// one takes on the wire.
+/// Maximum entries in a message: raft-rs counts at least 4 bytes for each when it limits a message to
+/// [`MESSAGE_BYTES_MAX`], and admits one more. A decoded entry takes some 30 times the bytes of an empty one
+/// on the wire.
 const ENTRIES_MAX: usize = MESSAGE_BYTES_MAX as usize / 4 + 1;
 
-/// A message ready to leave.
+/// An encoded message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outbound {
     pub to: NodeId,
@@ -88,13 +87,13 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Whether delivering this twice is harmless. A forwarded proposal would be applied twice.
+    /// Reports whether a duplicate delivery is harmless. A forwarded proposal would be applied twice.
     pub fn may_arrive_twice(&self) -> bool {
         self.bytes[1] != MessageType::MsgPropose.value() as u8
     }
 }
 
-/// Encodes messages for sending; equal ones to several peers share one buffer.
+/// Encodes messages for sending; equal ones to several peers share a buffer.
 pub(crate) fn encode_all(messages: Vec<Message>) -> Vec<Outbound> {
     let mut previous: Option<(Message, Bytes)> = None;
     let mut outbound = Vec::with_capacity(messages.len());
@@ -110,9 +109,9 @@ pub(crate) fn encode_all(messages: Vec<Message>) -> Vec<Outbound> {
     outbound
 }
 
-/// Only what a leader broadcasts may share its bytes. Its entries are compared by first and last: two
-/// messages of one member and one turn are cut from one log. The entry of an answer to a read has no index:
-/// it is the reader's context, and no two readers share that.
+/// Reports whether two messages share an encoding, which is limited to a leader's broadcasts. Entries are
+/// compared by first and last: two messages of the same poll come from the same log. The entry in a read
+/// response has no index: it is the reader's context, which is unique.
 fn same_but_for_receiver(a: &Message, b: &Message) -> bool {
     let broadcast = matches!(a.msg_type, MessageType::MsgAppend | MessageType::MsgHeartbeat);
     let entries =
@@ -128,20 +127,19 @@ fn position(entry: &Entry) -> (u64, u64) {
     (entry.index, entry.term)
 }
 
-/// The numbers of a message in the order in which they are written.
+/// Returns the numbers of a message in encoding order.
 fn fields(message: &Message) -> (MessageType, [u64; 7]) {
     let Message { msg_type, from, term, log_term, index, commit, commit_term, reject_hint, .. } = message;
     (*msg_type, [*from, *term, *log_term, *index, *commit, *commit_term, *reject_hint])
 }
 
-/// Whether this is the message of a snapshot: one per stream, small, and not sent again.
+/// Reports whether this is a snapshot message: one per stream, small, and never resent.
 pub fn is_snapshot(bytes: &[u8]) -> bool {
     bytes.first() == Some(&VERSION) && bytes.get(1) == Some(&(MessageType::MsgSnapshot.value() as u8))
 }
 
-/// The entry that a snapshot's message from `peer` to this member `to` names; `None` if it is no such
-/// message. For the process, which hands the message in only if it received a store that reaches exactly this
-/// entry.
+/// Returns the position in a snapshot message from `peer` to this member `to`; `None` for other messages.
+/// The process passes the message on only if it received a store that reaches exactly this position.
 pub fn snapshot_position(peer: NodeId, to: NodeId, message: &Bytes) -> Option<LogPosition> {
     let message = decode(peer, to, message.clone()).ok()?;
     let metadata = message.snapshot.as_ref()?.get_metadata();
@@ -166,7 +164,7 @@ pub(crate) fn encode(message: &Message) -> Bytes {
     written(message)
 }
 
-/// The bytes of a message, without a check of what it claims.
+/// Encodes a message without validating it.
 pub(crate) fn written(message: &Message) -> Bytes {
     let payloads: usize = message.entries.iter().map(|entry| entry.data.len() + 24).sum();
     let mut out = Vec::with_capacity(64 + message.context.len() + payloads);
@@ -196,7 +194,7 @@ pub(crate) fn written(message: &Message) -> Bytes {
     out.into()
 }
 
-/// Decodes what peer `from` sent to member `to`. The peer may speak for itself only.
+/// Decodes a message from peer `from` to member `to`. The peer may only speak for itself.
 pub(crate) fn decode(from: NodeId, to: NodeId, bytes: Bytes) -> Result<Message, MalformedBytes> {
     let mut cursor = ByteReader::new(bytes);
     if cursor.byte("version")? != VERSION {
@@ -231,7 +229,7 @@ pub(crate) fn decode(from: NodeId, to: NodeId, bytes: Bytes) -> Result<Message, 
     Ok(message)
 }
 
-/// For fuzzers: what is decoded survives being sent on.
+/// For fuzzers: a decoded message survives re-encoding.
 #[doc(hidden)]
 pub fn fuzzed_message(from: NodeId, to: NodeId, bytes: Bytes) {
     if let Ok(message) = decode(from, to, bytes) {
@@ -243,8 +241,8 @@ pub fn fuzzed_message(from: NodeId, to: NodeId, bytes: Bytes) {
     }
 }
 
-/// Payloads are slices of the message: it stays in memory as long as one of them does, which for entries is
-/// as long as the log store's cache holds them.
+/// Decodes entries. Payloads are slices of the message: it stays in memory as long as one of them does, for
+/// entries as long as they are in the log store's cache.
 fn decode_entries(cursor: &mut ByteReader) -> Result<Vec<Entry>, MalformedBytes> {
     let count = cursor.count(ENTRY_BYTES_MIN, "entry count")?;
     if count > ENTRIES_MAX {
@@ -272,9 +270,9 @@ fn decode_snapshot(cursor: &mut ByteReader) -> Result<Snapshot, MalformedBytes> 
     Ok(snapshot)
 }
 
-/// What raft-rs takes for granted, and would panic without.
+/// Checks preconditions of raft-rs, which would panic otherwise.
 fn check(from: NodeId, message: &Message) -> Result<(), MalformedBytes> {
-    // A forwarded proposal or read keeps the member where it began, so it may come from a third one.
+    // A forwarded proposal or read retains its original sender, so it may come from a third member.
     let forwarded = is_forwarded(message);
     if (message.from != from && !forwarded) || message.from == 0 {
         return Err(MalformedBytes("sender"));
@@ -299,8 +297,9 @@ fn check(from: NodeId, message: &Message) -> Result<(), MalformedBytes> {
     check_snapshot(message)
 }
 
-/// A request is a kind of rejection; a snapshot is of some entry, and of some members. One of a term beyond
-/// the message's is for the core to ignore: a leader sent it that had been deposed meanwhile.
+/// Checks snapshot fields: a request is a kind of rejection; a snapshot has a position and members. A
+/// snapshot with a term beyond the message's is ignored by the core: it comes from a leader that was deposed
+/// in the meantime.
 fn check_snapshot(message: &Message) -> Result<(), MalformedBytes> {
     let requests = message.msg_type == MessageType::MsgAppendResponse && message.reject;
     if message.request_snapshot != 0 && !requests {
@@ -318,7 +317,7 @@ fn check_snapshot(message: &Message) -> Result<(), MalformedBytes> {
     if sound { Ok(()) } else { Err(MalformedBytes("snapshot")) }
 }
 
-/// Kinds that one member sends to another; the rest are raft-rs' notes to itself.
+/// Reports whether members exchange this kind; the remaining kinds are internal to raft-rs.
 fn is_between_members(kind: MessageType) -> bool {
     use MessageType::*;
     match kind {
@@ -339,8 +338,8 @@ fn is_between_members(kind: MessageType) -> bool {
     }
 }
 
-/// Entries and their acknowledgements are bulk, with the proposals that become entries; everything else is
-/// small, and a leader's office or a reader's patience depends on it.
+/// Returns the lane: entries, their acknowledgements, and proposals are bulk; all other messages are small,
+/// and leadership or reads depend on them.
 fn lane(kind: MessageType) -> Lane {
     match kind {
         MessageType::MsgPropose | MessageType::MsgAppend | MessageType::MsgAppendResponse => Lane::Bulk,
@@ -348,7 +347,7 @@ fn lane(kind: MessageType) -> Lane {
     }
 }
 
-/// The tag that an entry has in messages and in the log.
+/// Returns the tag of an entry in messages and in the log.
 pub(crate) fn entry_kind(entry: &Entry) -> u8 {
     match entry.entry_type {
         EntryType::EntryNormal => 0,
@@ -366,14 +365,15 @@ pub(crate) fn entry_type(kind: u8) -> Result<EntryType, MalformedBytes> {
     }
 }
 
-/// Read rounds that a leader has under way for others. A member has two at most, and asks for a lost one
-/// again after half a second, which counts once more. Others are refused until a quorum confirms what waits.
+/// Maximum pending read rounds of other members on a leader. A member has at most two, and retries a lost
+/// one after half a second, which counts once more. Further ones are rejected until a quorum confirms the
+/// pending ones.
 const READS_PENDING_MAX: usize = 1024;
 
-/// What a member with a forced election writes into its request for votes (raft-rs' `CAMPAIGN_TRANSFER`).
+/// Context of a vote request in a forced election (raft-rs' `CAMPAIGN_TRANSFER`).
 const TRANSFER: &[u8] = b"CampaignTransfer";
 
-/// What the core knows, as far as messages are judged by it.
+/// The core's state for validating messages.
 pub(crate) struct CoreView<'a> {
     pub id: NodeId,
     pub role: Role,
@@ -381,21 +381,21 @@ pub(crate) struct CoreView<'a> {
     pub term: u64,
     pub commit: u64,
     pub last: u64,
-    /// By how much the term may be raised now.
+    /// Permitted increase of the term.
     pub term_room: u64,
-    /// Read rounds under way, as raft-rs counts them.
+    /// Pending read rounds in raft-rs.
     pub reads_pending: usize,
-    /// The log and the own vote are durable. A candidate sends its requests for votes only then.
+    /// True if the log and the member's vote are durable. A candidate sends its vote requests only then.
     pub is_durable: bool,
     pub is_member: &'a dyn Fn(NodeId) -> bool,
-    /// It was removed since this member started.
+    /// Reports whether a member was removed since this one started.
     pub was_member: &'a dyn Fn(NodeId) -> bool,
-    /// Term of an entry of the log, or of the place before its first one.
+    /// Returns the term of an entry in the log, or of the position before its first one.
     pub term_at: &'a dyn Fn(u64) -> Option<u64>,
 }
 
-/// Judges a decoded message that arrived on the stream of `peer`. [`decode`] has checked what can be seen
-/// without a view: kinds, lengths, consecutive entries.
+/// Validates a decoded message from the stream of `peer`. [`decode`] has checked the properties that need no
+/// view: kinds, lengths, consecutive entries.
 pub(crate) fn validate(view: &CoreView<'_>, peer: NodeId, message: &Message) -> Result<(), &'static str> {
     let known = |id| (view.is_member)(id);
     let is_heard = (known(peer) && known(message.from))
@@ -412,7 +412,7 @@ pub(crate) fn validate(view: &CoreView<'_>, peer: NodeId, message: &Message) -> 
         return Err("the term is too far ahead");
     }
     if message.term < view.term && !is_forwarded(message) {
-        return Ok(()); // raft-rs answers with its own term, or ignores it; it reads no further.
+        return Ok(()); // raft-rs responds with its own term, or ignores it.
     }
     use MessageType::*;
     match message.msg_type {
@@ -437,7 +437,8 @@ fn require(holds: bool, reason: &'static str) -> Result<(), &'static str> {
     if holds { Ok(()) } else { Err(reason) }
 }
 
-/// Forwarded for another member: without a term, and perhaps on behalf of a third one.
+/// Reports whether the message is forwarded for another member: without a term, and possibly on behalf of a
+/// third one.
 fn is_forwarded(message: &Message) -> bool {
     matches!(message.msg_type, MessageType::MsgPropose | MessageType::MsgReadIndex)
 }
@@ -446,7 +447,7 @@ fn is_normal(entry: &Entry) -> bool {
     entry.entry_type == EntryType::EntryNormal
 }
 
-/// No number of a message overflows when raft-rs adds to it.
+/// Checks that raft-rs can add to all numbers without overflow.
 fn check_numbers(message: &Message) -> Result<(), &'static str> {
     let Message { term, log_term, index, commit, commit_term, reject_hint, request_snapshot, .. } = message;
     let numbers = [term, log_term, index, commit, commit_term, reject_hint, request_snapshot];
@@ -460,13 +461,13 @@ fn is_own_leader(view: &CoreView<'_>, message: &Message) -> bool {
     message.term == view.term && view.leader == Some(message.from)
 }
 
-/// A leader that was removed hands over with its last message.
+/// Reports whether a removed leader transfers leadership with its last message.
 fn leaves_office(view: &CoreView<'_>, peer: NodeId, message: &Message) -> bool {
     message.msg_type == MessageType::MsgTimeoutNow && peer == message.from && is_own_leader(view, message)
 }
 
-/// What a leader or a candidate says is taken from any sender that the process admits: the entry that adds it
-/// may not be applied here yet. What counts for a majority is taken from members only.
+/// Accepts messages of leaders and candidates from any sender admitted by the process: the entry that adds
+/// it may not be applied here yet. Only members count towards a majority.
 fn may_be_new(view: &CoreView<'_>, peer: NodeId, message: &Message) -> bool {
     use MessageType::*;
     let leads_or_stands = match message.msg_type {
@@ -477,14 +478,14 @@ fn may_be_new(view: &CoreView<'_>, peer: NodeId, message: &Message) -> bool {
     leads_or_stands && peer == message.from && peer != raft::INVALID_ID && !(view.was_member)(peer)
 }
 
-/// A term has one leader. Who it is, this member learned from its first message.
+/// Checks that the sender is the only leader of its term, known from its first message.
 fn of_leader(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     let same_term = message.term == view.term;
     let another = view.role == Role::Leader || view.leader.is_some_and(|leader| leader != message.from);
     require(!(same_term && another), "another member leads this term")
 }
 
-/// Terms only grow along a log, and only the place before the first entry has none.
+/// Checks that terms only increase along the log; only the position before the first entry has none.
 fn check_append(message: &Message) -> Result<(), &'static str> {
     require((message.index == 0) == (message.log_term == 0), "an append after an entry without term")?;
     require(message.log_term <= message.term, "an append after an entry of a later term")?;
@@ -495,9 +496,9 @@ fn check_append(message: &Message) -> Result<(), &'static str> {
     require(message.entries.iter().all(is_supported), "an entry of an unsupported kind")
 }
 
-/// A leader names at most what this member acknowledged to it as synced. If the leader is honest, this log
-/// has lost entries; the member then gets them again from the next leader, and takes no part in commits until
-/// then.
+/// Checks a heartbeat: a leader's commit index is at most the index that this member acknowledged as synced.
+/// If the leader is honest, this log has lost entries; the member then gets them again from the next leader,
+/// and does not take part in commits until then.
 fn check_heartbeat(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     require(
         message.commit <= view.last,
@@ -505,7 +506,7 @@ fn check_heartbeat(view: &CoreView<'_>, message: &Message) -> Result<(), &'stati
     )
 }
 
-/// A snapshot is of a committed entry. It agrees with what is committed here.
+/// Checks that a snapshot, which covers committed entries, agrees with the local committed entries.
 fn check_fits_log(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     let metadata = message.get_snapshot().get_metadata();
     let agrees = if metadata.index <= view.commit {
@@ -516,14 +517,14 @@ fn check_fits_log(view: &CoreView<'_>, message: &Message) -> Result<(), &'static
     require(agrees, "a snapshot that contradicts this log")
 }
 
-/// A leader has everything that its followers acknowledge or have applied, and everything that they refuse to
-/// append after.
+/// Checks that the leader has all entries that its followers acknowledge or have applied, and all entries
+/// that they reject to append after.
 fn check_acknowledgement(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     if view.role != Role::Leader || message.term != view.term {
-        return Ok(()); // raft-rs ignores it, or takes its term only.
+        return Ok(()); // raft-rs ignores it, or uses only its term.
     }
     if message.request_snapshot != 0 {
-        // A member that gave its state up asks for a later one than it had.
+        // A member that discarded its state requests a later one than it had.
         let wanted_max = view.last + 1;
         return require(message.request_snapshot <= wanted_max, "a request for a snapshot beyond this log");
     }
@@ -532,8 +533,8 @@ fn check_acknowledgement(view: &CoreView<'_>, message: &Message) -> Result<(), &
     require(hint, "a rejection whose hint is after what it rejects")
 }
 
-/// A candidate's log ends in an earlier term than the one it asks votes for, and is committed at most to its
-/// end.
+/// Checks a candidate: the last entry of its log has an earlier term than the requested one, and its commit
+/// index is within the log.
 fn check_candidate(message: &Message) -> Result<(), &'static str> {
     let Message { term, log_term, index, commit, commit_term, context, .. } = message;
     require(
@@ -544,7 +545,7 @@ fn check_candidate(message: &Message) -> Result<(), &'static str> {
     require(context.is_empty() || context == TRANSFER, "an unknown reason to campaign")
 }
 
-/// The name of a read round travels on in heartbeats, where decoding bounds it.
+/// Checks a read round: its name is forwarded in heartbeats, where decoding limits it.
 fn check_read(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     let named = |entry: &Entry| {
         let name = 1..=CONTEXT_BYTES_MAX;
@@ -555,27 +556,26 @@ fn check_read(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str
     require(!asks || view.reads_pending < READS_PENDING_MAX, "too many read rounds are under way")
 }
 
-/// How a snapshot's stream ended.
+/// Result of a snapshot stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOutcome {
-    /// The follower has all of it, message included.
+    /// The follower has received everything, message included.
     Sent,
-    /// It does not, for any reason; Raft asks again if it is still needed.
+    /// Failed for any reason; Raft retries if it is still needed.
     Failed,
 }
 
-/// What a leader offers to a follower that needs its state.
+/// A leader's offer to a follower that needs its state.
 ///
-/// A follower needs this member's state: the process streams its newest checkpoint and then owes
-/// [`crate::Event::SnapshotReported`].
+/// The process streams its latest checkpoint and must then report [`crate::Event::SnapshotReported`].
 ///
-/// The checkpoint may be newer than the offer. What follows it is in the log as long as the stream lasts.
+/// The checkpoint may be later than the offer. The entries after it stay in the log during the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SnapshotOffer {
     pub to: NodeId,
-    /// The leader's term: in a later one the follower will take no notice of the message.
+    /// The leader's term: in a later one the follower ignores the message.
     pub term: Term,
-    /// The oldest checkpoint that will do.
+    /// The oldest acceptable checkpoint.
     pub at: LogPosition,
     message: Message,
 }
@@ -588,9 +588,8 @@ impl SnapshotOffer {
         SnapshotOffer { to: message.to, term: Term(message.term), at, message }
     }
 
-    /// The message that the follower hands to its own Raft once it has staged the checkpoint of `at`
-    /// wholly. A checkpoint is committed state, so any that is not older than the offer is as good as the
-    /// offer's.
+    /// Returns the message that the follower passes to its Raft once it has staged the complete checkpoint
+    /// at `at`. A checkpoint is committed state, so any that is not older than the offer is valid.
     pub fn message(&self, at: LogPosition) -> Bytes {
         let is_newer = at.index >= self.at.index && at.term >= self.at.term;
         assert!(is_newer, "a checkpoint at {}, older than offered", at.index);

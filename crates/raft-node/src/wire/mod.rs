@@ -1,10 +1,10 @@
-//! Encodings: what is written into the log, and what members send to each other.
+//! Encodings of log entries and of messages between members.
 
 mod codec; // numbers and byte strings
 
 mod batch; // many commands as one entry
-mod membership; // who votes
-mod message; // Raft messages, and what those of a peer must satisfy
+mod membership; // voters and learners
+mod message; // Raft messages and their validation
 
 #[doc(hidden)]
 pub use message::fuzzed_message;

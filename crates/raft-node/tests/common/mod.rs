@@ -1,7 +1,8 @@
-//! A cluster in one thread: real nodes, real logs on a disk in memory, a network that is a list of messages.
+//! A single-threaded cluster: real nodes, real logs on an in-memory disk, and a list of messages as the
+//! network.
 //!
-//! Nothing happens by itself: a test says when time passes, which way messages go, when a disk syncs, a
-//! machine applies, a snapshot's stream arrives.
+//! A test controls everything: time, delivery of messages, syncs of disks, applying, arrival of snapshot
+//! streams.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,17 +18,17 @@ use raft_node::{
 use wal::testing::{Crash, SimFs};
 use wal::{Wal, WalOptions};
 
-/// Applies a command by writing it down.
+/// Applies a command by recording it.
 #[derive(Clone, Default, Debug)]
 pub struct Book {
     pub lines: Vec<String>,
     pub applied: LogPosition,
-    /// What a stream brought, until it is installed.
+    /// Received snapshot until it is installed.
     pub staged: Staged,
     pub installs: u64,
 }
 
-/// Survives a crash, as a directory would. The newest one only.
+/// The latest staged snapshot; survives a crash, like a directory.
 pub type Staged = Arc<Mutex<Option<(LogPosition, Vec<String>)>>>;
 
 impl StateMachine for Book {
@@ -65,7 +66,7 @@ pub struct Member {
     pub wal: Wal<SimFs>,
     pub applier: Applier<Book, Name>,
     pub jobs: Vec<PersistJob>,
-    /// False: jobs stay unsynced until the test says so.
+    /// If false, jobs stay unsynced until the test syncs them.
     pub syncs: bool,
     /// False: the member gets no events at all.
     pub up: bool,
@@ -73,10 +74,10 @@ pub struct Member {
     pub readable: Vec<Name>,
     pub failed: Vec<(Name, ProposeError)>,
     pub unread: Vec<(Name, ReadError)>,
-    /// False: what is to be applied waits until the test says so.
+    /// If false, committed entries wait until the test applies them.
     pub applies: bool,
     pub work: VecDeque<ApplyJob<Name, Name>>,
-    /// The machine as its own disk has it.
+    /// The machine's durable state.
     pub checkpoint: Book,
     pub ignored: Vec<LogPosition>,
     pub wanted: Vec<LogIndex>,
@@ -86,20 +87,20 @@ pub struct Member {
 pub struct Cluster {
     pub members: BTreeMap<u64, Member>,
     pub wire: VecDeque<(u64, Outbound)>,
-    /// Ordered pairs that cannot talk.
+    /// Ordered pairs that cannot communicate.
     pub cut: BTreeSet<(u64, u64)>,
-    /// Every message that was sent, for tests that look at the traffic.
+    /// Every sent message, for tests that inspect the traffic.
     pub sent: Vec<(u64, Outbound)>,
-    /// Streams that were asked for and have not arrived, with their senders.
+    /// Requested streams that have not arrived, with their senders.
     pub streams: VecDeque<(u64, SnapshotOffer)>,
-    /// False: they arrive when the test says so.
+    /// If false, they arrive when the test delivers them.
     pub streams_flow: bool,
-    /// A member that hears and does not turn.
+    /// A member that receives input without being polled.
     pub asleep: Option<u64>,
     pub batch_bytes_max: usize,
     pub apply_bytes_max: usize,
     pub catch_up_entries: u64,
-    /// For members that are built from now on.
+    /// Setting of members created later.
     pub empty_log: EmptyLog,
 }
 
@@ -153,7 +154,7 @@ impl Cluster {
                 id,
                 heartbeat_ticks: 1,
                 election_ticks: 10,
-                // Different and fixed: who stands first is no accident.
+                // Different and fixed, for a deterministic first candidate.
                 timeout_ticks: 10 + id as u32 * 2..11 + id as u32 * 2,
                 apply_bytes_max: self.apply_bytes_max,
                 entry_bytes_max: 1 << 20,
@@ -197,25 +198,26 @@ impl Cluster {
         }
     }
 
-    /// Power cut and restart: what was not synced is gone; the state machine starts from `book`.
+    /// Restarts a member after a power loss: unsynced data are lost; the state machine starts from `book`.
     pub fn restart(&mut self, id: u64, book: Book) {
         self.reopen(id, Crash::Synced, |_| (book, StoreState::Whole));
     }
 
-    /// All members start again, on settings that were changed meanwhile, with an empty machine.
+    /// Restarts all members with the current settings and an empty machine.
     pub fn restart_all(&mut self) {
         for id in 1..=self.members.len() as u64 {
             self.restart(id, Book::default());
         }
     }
 
-    /// Power cut and restart of a member whose store is gone.
+    /// Restarts a member after a power loss, without its store.
     pub fn restart_lost(&mut self, id: u64) {
         self.reopen(id, Crash::Synced, |_| (Book::default(), StoreState::Lost));
     }
 
-    /// Power cut and restart as a process goes about it: its own checkpoint if the log joins it; else what is
-    /// staged, if the log goes on from there; else nothing, and the leader must help.
+    /// Restarts a member after a power loss like a process: with its checkpoint if it matches the log; else
+    /// with the staged snapshot, if the log continues from there; else without state, to be sent by the
+    /// leader.
     pub fn recover(&mut self, id: u64, crash: Crash) {
         let checkpoint = self.members[&id].checkpoint.clone();
         self.reopen(id, crash, |found| {
@@ -231,7 +233,7 @@ impl Cluster {
         });
     }
 
-    /// Starts the member with empty disks. What its old process sent is lost.
+    /// Starts the member with empty disks. Messages of its old process are lost.
     pub fn wipe(&mut self, id: u64) {
         let disk = SimFs::new();
         let start = wal::LogPosition::default();
@@ -240,7 +242,7 @@ impl Cluster {
         self.replace(id, disk, wal, found, Book::default());
     }
 
-    /// Starts the member with a log and a store that were made together, from a copy of other content.
+    /// Starts the member with a log and a store that were created together, from a copy of other content.
     pub fn import(&mut self, id: u64) {
         let (disk, at) = (SimFs::new(), LogPosition::new(1, 1));
         let mut wal = Wal::create(disk.clone(), Path::new(DIR), b"test", at, OPTIONS).unwrap();
@@ -264,7 +266,7 @@ impl Cluster {
         self.members.insert(id, member);
     }
 
-    /// The member asks all that it reaches. True if it is confirmed after that.
+    /// Sends the member's inquiry to all reachable members. Returns true if it is confirmed afterwards.
     pub fn inquire(&mut self, id: u64) -> bool {
         let voters: Vec<u64> = self.members.keys().copied().collect();
         let own = FirstState::of(self.gauges(id).last_index, 0);
@@ -300,20 +302,20 @@ impl Cluster {
         self.members.insert(id, member);
     }
 
-    /// The machine's state becomes durable, and its log may be trimmed.
+    /// Makes the machine's state durable, so that its log may be truncated.
     pub fn checkpoint(&mut self, id: u64) -> LogPosition {
         let member = self.member(id);
         member.checkpoint = member.applier.machine().clone();
         self.checkpointed(id)
     }
 
-    /// The member hears of the checkpoint that it has.
+    /// Reports the existing checkpoint to the member.
     pub fn checkpointed(&mut self, id: u64) -> LogPosition {
         let member = self.member(id);
         let at = member.checkpoint.applied;
         member.node.handle(Event::Checkpointed { at }).unwrap();
         self.settle();
-        // One segment goes with each tick.
+        // One segment is removed per tick.
         loop {
             let before = start(self, id);
             self.pass(1);
@@ -323,7 +325,7 @@ impl Cluster {
         }
     }
 
-    /// The oldest stream arrives wholly: its state is staged, then its message delivered.
+    /// Delivers the oldest stream completely: stages its state, then delivers its message.
     pub fn stream(&mut self) -> LogPosition {
         let (from, offer) = self.streams.pop_front().unwrap();
         let (to, checkpoint) = (offer.to, &self.members[&from].checkpoint);
@@ -340,14 +342,14 @@ impl Cluster {
         at
     }
 
-    /// The oldest stream breaks.
     pub fn break_stream(&mut self) {
         let (from, offer) = self.streams.pop_front().unwrap();
         let broken = Event::SnapshotReported { peer: offer.to, outcome: SnapshotOutcome::Failed };
         self.member(from).node.handle(broken).unwrap();
     }
 
-    /// Commands until the log has this many more entries, each long enough that a few fill a segment.
+    /// Proposes commands until the log has this many more entries, each long enough that a few fill a
+    /// segment.
     pub fn write(&mut self, id: u64, entries: u64) {
         for _ in 0..entries {
             let long = Bytes::from(vec![b'x'; 1000]);
@@ -356,8 +358,8 @@ impl Cluster {
         }
     }
 
-    /// The same on member 1, and then neither its log nor that of member 2 has them any more but for the
-    /// newest.
+    /// Writes like `write` on member 1, then truncates its log and that of member 2 except for the latest
+    /// entries.
     pub fn write_and_trim(&mut self, entries: u64) {
         self.write(1, entries);
         self.checkpoint(1);
@@ -400,7 +402,7 @@ impl Cluster {
         self.member(id).node.ask(name);
     }
 
-    /// One turn of one member, with everything that follows from it inside the member.
+    /// Polls a member once, with all internal effects.
     pub fn turn(&mut self, id: u64) -> bool {
         let member = self.members.get_mut(&id).unwrap();
         if !member.up || self.asleep == Some(id) {
@@ -421,7 +423,7 @@ impl Cluster {
         busy
     }
 
-    /// Delivers messages and turns members until nothing moves any more.
+    /// Delivers messages and polls members until the cluster is idle.
     pub fn settle(&mut self) {
         for _ in 0..10_000 {
             let mut busy = false;
@@ -460,7 +462,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass until a leader is there that a majority follows.
+    /// Advances time until there is a leader that a majority follows.
     pub fn elect(&mut self) -> u64 {
         for _ in 0..300 {
             self.pass(1);
@@ -509,7 +511,7 @@ impl Member {
         }
     }
 
-    /// Syncs what waits, reports it to the node, and returns the messages that may leave.
+    /// Syncs the waiting jobs, reports it to the node, and returns the released messages.
     pub fn sync(&mut self) -> Vec<Outbound> {
         if self.jobs.is_empty() {
             return Vec::new();
@@ -521,7 +523,7 @@ impl Member {
     }
 }
 
-/// All members have the same lines, and this many.
+/// Asserts that all members have the same lines, and this many.
 pub fn agree(cluster: &Cluster, count: usize) {
     for id in 1..=3 {
         assert_eq!(cluster.lines(id).len(), count, "member {id}");

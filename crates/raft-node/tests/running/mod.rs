@@ -1,4 +1,4 @@
-//! Whole members: their threads, a log in a directory, a transport and snapshot streams inside the process.
+//! Complete members: their threads, a log in a directory, an in-process transport and snapshot streams.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -21,21 +21,21 @@ pub const OPTIONS: WalOptions = WalOptions { segment_bytes: 1 << 20, salt: [7; 1
 
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
-/// Writes commands down where the test can see them; refuses to go on at commands that end with "die", and
-/// calls those brief that begin so.
+/// Records commands for the test; fails at commands with the suffix "die", and treats those with the prefix
+/// as brief.
 pub struct Book {
     pub lines: Lines,
     pub applied: LogPosition,
     pub shelf: Shelf,
 }
 
-/// Lines, and the entry that they reach up to.
+/// Lines, and the last entry included.
 type State = (LogPosition, Vec<String>);
 
-/// What lies on the machine's own disk. Survives its member.
+/// The machine's disk. Survives its member.
 #[derive(Clone, Default)]
 pub struct Shelf {
-    /// The machine after its newest entry, for a checkpoint to take.
+    /// The machine after its latest entry, for the next checkpoint.
     newest: Arc<Mutex<State>>,
     durable: Arc<Mutex<State>>,
     staged: Arc<Mutex<Option<State>>>,
@@ -92,7 +92,7 @@ impl StateMachine for Book {
     }
 }
 
-/// Hands messages to the other members' handles, as the peers' streams would.
+/// Delivers messages to the other members' handles, like the peers' streams.
 #[derive(Clone, Default)]
 pub struct Wires {
     pub handles: Arc<Mutex<BTreeMap<u64, Handle<usize>>>>,
@@ -116,7 +116,7 @@ impl Transport for Wire {
         }
     }
 
-    /// A stream in one step: staged at the other end, then announced to its Raft.
+    /// A stream in one step: staged at the receiver, then announced to its Raft.
     fn send_snapshot(&self, offer: SnapshotOffer) {
         let handles = self.wires.handles.lock().unwrap();
         let shelves = self.wires.shelves.lock().unwrap();
@@ -171,7 +171,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The machine's state becomes durable, and Raft hears of it.
+    /// Makes the machine's state durable, and notifies Raft.
     pub fn checkpoint(&self) -> LogPosition {
         let at = self.shelf.checkpoint();
         self.handle.checkpointed(at);
@@ -191,7 +191,7 @@ pub fn config(id: u64, count: u64) -> Config {
         voters: (1..=count).collect(),
         membership: None,
         boot_nonce: BOOTS.fetch_add(1, Ordering::Relaxed),
-        // Elections after 500 ms: a busy machine stands still for less than that, mostly.
+        // Elections after 500 ms: a busy machine usually stalls for less than that.
         tick: Duration::from_millis(50),
         heartbeat_ticks: 1,
         election_ticks: 10,
@@ -257,7 +257,7 @@ impl Home {
         boot(config(id, count), open(RealFs, &self.log_dir(id)), &self.wires)
     }
 
-    /// A member that keeps no entries for followers that lag.
+    /// Starts a member that retains no entries for lagging followers.
     pub fn boot_trimming(&self, id: u64, count: u64, store: StoreState) -> Running {
         let config = Config { catch_up_entries: 0, store, ..config(id, count) };
         boot(config, open(RealFs, &self.log_dir(id)), &self.wires)
@@ -269,7 +269,7 @@ impl Home {
     }
 }
 
-/// Waits for a condition that other threads bring about.
+/// Waits for a condition set by other threads.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let patience = async {
         while !condition() {
@@ -292,8 +292,8 @@ pub async fn leader_of(members: &[&Running]) -> usize {
     found.unwrap()
 }
 
-/// Proposes again what was not applied in time: on a busy machine a leader can be deposed, and what was on
-/// its way to it is lost.
+/// Proposes with retries after timeouts: on a busy machine a leader can be deposed, and proposals in flight
+/// to it are lost.
 pub async fn propose(member: &Running, command: &str) -> usize {
     let applied = async {
         loop {

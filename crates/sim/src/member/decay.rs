@@ -1,7 +1,8 @@
-//! A log disk that changes what it had confirmed: a flipped bit, or a write that went to another place.
+//! Corruption of synced data on a log disk: a flipped bit, or a misdirected write.
 //!
-//! The log can tell that from a torn tail only where something behind it was synced later, or where a whole
-//! frame does not continue the chain. So that is where it happens: a member must not start from such a log.
+//! The log can distinguish corruption from a torn tail only if later data was synced, or if a
+//! complete frame does not continue the chain. So only these cases are injected: a member must not
+//! start from such a log.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,6 @@ use super::start::LOG;
 use crate::chance::Chance;
 use crate::count::Statistic;
 
-/// A frame of the log, as it lies on the disk.
 struct LogFrame {
     file: PathBuf,
     offset: u64,
@@ -22,7 +22,8 @@ struct LogFrame {
 }
 
 impl SimMember {
-    /// Damages the log of a member that is down. None: there is nothing in it that it could notice.
+    /// Corrupts the log of a stopped member. Returns None if the log has no data in which
+    /// corruption is detectable.
     pub fn decay(&mut self, chance: &mut Chance) -> Option<Statistic> {
         assert!(self.up.is_none(), "member {} is up", self.id);
         let frames = self.frames();
@@ -34,7 +35,7 @@ impl SimMember {
         Some(count)
     }
 
-    /// The frames of each file up to where its chain ends.
+    /// Returns the frames of each file, up to the end of its chain.
     fn frames(&self) -> Vec<LogFrame> {
         let (mut frames, mut is_live) = (Vec::new(), false);
         let mut visit = |finding: Finding<'_>| match finding {
@@ -57,7 +58,7 @@ impl SimMember {
         frames
     }
 
-    /// The last entry of the log is overwritten by an earlier one of its length.
+    /// Overwrites the last entry of the log by an earlier one of the same length.
     fn misdirect(&mut self, frames: &[LogFrame], chance: &mut Chance) -> bool {
         let Some(last) = frames.iter().rfind(|frame| frame.is_entry) else { return false };
         let is_earlier = |frame: &&LogFrame| {
@@ -78,7 +79,6 @@ impl SimMember {
         true
     }
 
-    /// A bit of a frame is flipped, behind which another group was written in the same file.
     fn flip(&mut self, frames: &[LogFrame], chance: &mut Chance) -> Option<Statistic> {
         let is_followed = |frame: &&LogFrame| {
             frames.iter().any(|other| other.file == frame.file && other.group > frame.offset)
@@ -87,7 +87,7 @@ impl SimMember {
         if followed.is_empty() {
             return None;
         }
-        // Mostly one of the last: what is lost there was acknowledged last.
+        // Mostly one of the last frames, which were acknowledged last.
         let recent = if chance.per_mille(700) { followed.len().saturating_sub(4) } else { 0 };
         let frame = chance.pick(&followed[recent..]);
         let at = frame.offset + chance.within(0, frame.bytes);

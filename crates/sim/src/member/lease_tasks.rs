@@ -1,4 +1,4 @@
-//! What the leaders' tasks for leases wait for: commands, read points, other members.
+//! Pending lease tasks of leaders, which wait for commands, read indexes or other members.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,28 @@ use state_machine::{LedTerm, Outcome, Remaining, RenewalBatch};
 
 use crate::requests::{LeaseQuestion, RequestId};
 
-/// Requests of tasks have ids from here on, those of clients below.
+/// First request id of tasks; those of clients are lower.
 const TASKS: RequestId = 1 << 62;
 
-/// Whether a request is that of a task.
 pub(crate) fn is_task(request: RequestId) -> bool {
     request >= TASKS
 }
 
-/// What happens to leases on a member.
 #[derive(Debug)]
 pub(crate) enum LeaseEvent {
-    /// The leader of a term takes a turn.
+    /// Turn of the leader of a term.
     Turn { boot: u64, term: Term },
-    /// What a task waited for has ended.
+    /// The command or read index of a task has completed.
     Step { boot: u64, task: RequestId, end: TaskResult },
-    /// The question of a client of the member `from` arrives.
+    /// A question from a client of the member `from` arrives.
     Asked { from: u64, request: RequestId, question: LeaseQuestion },
-    /// Expired leases that a client renews may be revoked by now.
+    /// Check whether expired leases that a client renews are revoked.
     Look { boot: u64, question: u64 },
-    /// The leader's answer arrives; none if it does not lead.
+    /// The leader's response arrives; none if it is not the leader.
     Answered { request: RequestId, answers: Option<Vec<Remaining>> },
 }
 
-/// How a command or a read point ended.
+/// Result of a command or a read index.
 #[derive(Debug)]
 pub(crate) enum TaskResult {
     Applied(Outcome),
@@ -38,19 +36,17 @@ pub(crate) enum TaskResult {
     Failed,
 }
 
-/// What a task does when its command or read point has ended.
+/// Continuation of a task after its command or read index has completed.
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
-    /// Begins to lead the term.
     Lead {
         term: Term,
     },
-    /// Begins to lead the term, and answers a question.
+    /// Start to lead the term, and respond to a question.
     LeadFor {
         term: Term,
         question: u64,
     },
-    /// The turn's record is done.
     Recorded {
         term: Term,
     },
@@ -58,41 +54,37 @@ pub(crate) enum Then {
         term: Term,
         ids: Vec<i64>,
     },
-    /// The level of commands is raised, or is not.
+    /// The attempt to raise the command level has completed.
     Raised,
-    /// One of the things that an answer waits for is done.
+    /// A step of a pending response has completed.
     Answer {
         question: u64,
     },
 }
 
-/// A question that the leader works on.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub leader: u64,
-    /// The member whose client asks, and its request.
+    /// Member of the requesting client, and the client's request.
     pub from: u64,
     pub request: RequestId,
     pub question: LeaseQuestion,
     pub led: Option<LedTerm>,
     pub batch: Option<RenewalBatch>,
-    /// Commands and read points that it waits for.
     pub waiting: u32,
-    /// Expired leases that it waits for, and until when.
+    /// Expired leases that it waits for, and the deadline.
     pub revoked: Option<(Vec<i64>, u64)>,
 }
 
-/// Everything under way.
 #[derive(Default)]
 pub(crate) struct LeaseTasks {
     newest: u64,
-    /// By request: the member, and what it does next.
+    /// Member and continuation of each task, by request.
     tasks: BTreeMap<RequestId, (u64, Then)>,
     questions: BTreeMap<u64, Question>,
 }
 
 impl LeaseTasks {
-    /// A new task of a member.
     pub fn add(&mut self, member: u64, then: Then) -> RequestId {
         self.newest += 1;
         let request = TASKS | self.newest;
@@ -100,17 +92,16 @@ impl LeaseTasks {
         request
     }
 
-    /// The member of a task.
     pub fn member(&self, task: RequestId) -> Option<u64> {
         self.tasks.get(&task).map(|(member, _)| *member)
     }
 
-    /// A task has what it waited for.
+    /// Removes a completed task and returns its continuation.
     pub fn take(&mut self, task: RequestId) -> Option<Then> {
         self.tasks.remove(&task).map(|(_, then)| then)
     }
 
-    /// Whether the member waits for the read point with which it begins to lead.
+    /// Reports whether the member waits for the read index at the start of its term as leader.
     pub fn is_beginning(&self, member: u64, term: Term) -> bool {
         let begins = |then: &Then| matches!(then, Then::Lead { term: begun } if *begun == term);
         self.tasks.values().any(|(of, then)| *of == member && begins(then))
@@ -130,7 +121,6 @@ impl LeaseTasks {
         self.questions.remove(&number)
     }
 
-    /// A member went down.
     pub fn forget(&mut self, member: u64) {
         self.tasks.retain(|_, (of, _)| *of != member);
         self.questions.retain(|_, question| question.leader != member);

@@ -1,4 +1,4 @@
-//! What a running member holds for leases besides its state: its boot clock, its newest anchor, the term it
+//! Volatile lease state of a running member: its boot clock, its last anchor, and the term it
 //! leads.
 
 use std::time::Duration;
@@ -9,12 +9,12 @@ use state_machine::{Anchor, LeaderTurns, LeaseTable, LedTerm};
 use crate::chance::Chance;
 use crate::oracle::DRIFT;
 
-/// The boot clock of a member's machine: it runs a little too fast or too slow, and is never set.
+/// Boot clock of a member's machine, with a constant drift. It is never set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BootClock {
-    /// What it shows at the beginning of the simulation.
+    /// Value at the start of the simulation.
     start: u64,
-    /// In thousandths of true time.
+    /// Speed in thousandths of true time.
     rate: u64,
 }
 
@@ -28,17 +28,16 @@ impl BootClock {
     }
 }
 
-/// The leases of a running member.
 pub(crate) struct Leasing {
     pub table: LeaseTable,
     pub boot_clock: BootClock,
-    /// The newest lease clock that was applied, and when.
+    /// Last applied lease clock, and the time of its application.
     pub newest: Anchor,
-    /// The newest term in which it has begun to lead.
+    /// Last term in which it started to lead.
     pub led: Option<LedTerm>,
-    /// The newest term for which turns are planned.
+    /// Last term for which turns are scheduled.
     pub planned: Option<Term>,
-    /// The turns of the term that it leads, once it has had one.
+    /// Turns of the term that it leads, after the first one.
     pub turns: Option<LeaderTurns>,
 }
 
@@ -48,7 +47,7 @@ impl Leasing {
         Leasing { table, boot_clock, newest, led: None, planned: None, turns: None }
     }
 
-    /// Something was applied.
+    /// Updates the anchor after an apply.
     pub fn note_clock(&mut self, now: u64) {
         let clock = self.table.clock();
         if clock != self.newest.clock {
@@ -56,7 +55,8 @@ impl Leasing {
         }
     }
 
-    /// Begins to lead a term, unless it has begun already: everything of earlier terms is applied.
+    /// Starts to lead a term, unless it has already started. All entries of earlier terms must be
+    /// applied.
     pub fn begin(&mut self, term: Term, now: u64) -> LedTerm {
         if let Some(led) = self.led.filter(|led| led.term == term) {
             return led;
@@ -65,20 +65,19 @@ impl Leasing {
         *self.led.insert(LedTerm::begin(term, self.newest, self.boot_clock.at(now)))
     }
 
-    /// The lease clock of a term. When it is over, the newest that was applied: commands with it are refused.
+    /// Returns the lease clock of a term, or the last applied one if the term is over: commands
+    /// with it are rejected.
     pub fn clock_at(&mut self, term: Term, now: u64) -> i64 {
         let (newest, boot) = (self.newest, self.boot_clock.at(now));
         let led = self.led.as_mut().filter(|led| led.term == term);
         led.map_or(newest.clock, |led| led.read(newest, boot))
     }
 
-    /// The turns of the term that was begun last.
     pub fn turns(&mut self) -> &mut LeaderTurns {
         let table = &self.table;
         self.turns.get_or_insert_with(|| LeaderTurns::new(table))
     }
 
-    /// It does not lead any more.
     pub fn end(&mut self) {
         self.turns = None;
         self.table.unlist_granted();

@@ -1,5 +1,5 @@
-//! The replicated store of one member, watched: what it applied must be what every other member applied, and
-//! what the oracle makes of it.
+//! State machine of a member, instrumented: compares every applied command with the other members
+//! and the oracle.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -20,11 +20,11 @@ impl SharedTruth {
     }
 }
 
-/// What the store's own thread owns in a real member.
+/// State owned by the store thread in a real member.
 pub(crate) struct StoreOwner {
     pub maintainer: Maintainer,
-    /// The store that is being received, or waits for its install; the bytes of a partial one are with the
-    /// member.
+    /// Store that is being received, or waits for its install. The bytes of a partial one are in
+    /// the member.
     pub slot: ReceiveSlot<(), StagedStore>,
 }
 
@@ -35,15 +35,13 @@ pub(crate) struct Machine {
     known: CommandLevel,
     store_owner: SharedStoreOwner,
     truth: SharedTruth,
-    /// Commands of the entry being applied.
     commands: usize,
     pub installs: u64,
-    /// After the newest entry.
     pub pressure: Pressure,
 }
 
 impl Machine {
-    /// Of a member whose version knows the commands of a level.
+    /// Creates a machine of a version with this command level.
     pub fn new(
         machine: state_machine::EtcdMachine,
         maintainer: Maintainer,
@@ -88,7 +86,7 @@ impl Machine {
         self.machine.auth()
     }
 
-    /// Compares a command that was applied with what the others made of it.
+    /// Compares the effect of a command with that on other members.
     fn note_command(&mut self, at: LogPosition, command: &Bytes) -> Result<(), Fatal> {
         let store = self.machine.store();
         let after = (store.revision(), store.compact_revision());
@@ -98,7 +96,6 @@ impl Machine {
     }
 }
 
-/// The members in a store.
 pub(crate) fn membership_in(store: &Store) -> Result<Membership, Fatal> {
     let members = state_machine::members(store).map_err(Fatal::of)?;
     let ids = |is_learner| {
@@ -148,7 +145,7 @@ impl raft_node::StateMachine for Machine {
         self.machine.cost(command)
     }
 
-    /// Stores and entries of the simulator are smaller than those of a process.
+    /// Stores and entries of the simulator are smaller than in production.
     fn has_room(&self, bytes: usize) -> bool {
         self.machine.store().has_room(bytes * 3 / 8)
     }

@@ -1,4 +1,4 @@
-//! One member: the real code, on disks that survive it.
+//! A member: the production code, on disks that survive crashes.
 
 mod store_disk; // the disk under a store
 

@@ -1,5 +1,5 @@
-//! Whom a member talks to: the members that it knows, and those that have introduced themselves, as
-//! `member/roster` and `peer/introduction` of the process have it.
+//! Peers of a member: known members, and members that have introduced themselves, modeled after
+//! `member/roster` and `peer/introduction` of the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,10 @@ use base::Addresses;
 use mvcc::Store;
 use raft_node::Membership;
 
-/// What is known of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberStanding {
     Member,
-    /// Not on the list here; its own list has both.
+    /// Missing from this member's list, but its own list contains both.
     Vouched,
     Removed,
     Unknown,
@@ -19,12 +18,11 @@ pub(crate) enum MemberStanding {
 
 pub(crate) struct Roster {
     members: Membership,
-    /// The newer list was lost with the store, and the log has other members.
+    /// True if the newer list was lost with the store, and the log has other members.
     lacks_others: bool,
     vouched: BTreeSet<u64>,
-    /// Ids that are being asked for.
     asked: BTreeSet<u64>,
-    /// Where members are dialled, and where they say that they are.
+    /// Addresses at which members are dialled, and URLs that they claim.
     links: BTreeMap<u64, (Addresses, Vec<String>)>,
 }
 
@@ -34,7 +32,6 @@ impl Roster {
         Roster { members, lacks_others, vouched, asked, links }
     }
 
-    /// The members from now on.
     pub fn replace(&mut self, members: Membership) {
         self.members = members;
         self.lacks_others = false;
@@ -42,7 +39,6 @@ impl Roster {
         vouched.retain(|id| !is_in(members, *id));
     }
 
-    /// Where the list has the members from now on.
     pub fn follow(&mut self, listed: &BTreeMap<u64, Vec<String>>) {
         self.links.retain(|id, _| listed.contains_key(id) || self.vouched.contains(id));
         for (id, urls) in listed {
@@ -54,20 +50,19 @@ impl Roster {
         }
     }
 
-    /// A member says where it listens.
     pub fn claim(&mut self, id: u64, urls: &[String]) {
         let (addresses, claimed) = self.links.entry(id).or_default();
         *claimed = urls.to_vec();
         addresses.follow(addresses.listed().to_vec(), claimed.clone());
     }
 
-    /// The first address of a member at which it is found.
+    /// Returns the first address at which a member is reachable.
     pub fn found_at(&self, id: u64, listens_at: &[String]) -> Option<String> {
         let (addresses, _) = self.links.get(&id)?;
         addresses.all().into_iter().find(|url| listens_at.contains(url))
     }
 
-    /// A member answered there. True if the list has it elsewhere.
+    /// Records that a member responded at an address. Returns true if its listed addresses differ.
     pub fn note_answer(&mut self, id: u64, url: &String) -> bool {
         let Some((addresses, _)) = self.links.get_mut(&id) else { return false };
         addresses.note_answer(url);
@@ -78,7 +73,7 @@ impl Roster {
         &self.members
     }
 
-    /// Those that it dials: members of the list, and those that have introduced themselves.
+    /// Returns the peers to dial: listed members, and members that have introduced themselves.
     pub fn linked(&self) -> Vec<u64> {
         self.members.ids().chain(self.vouched.iter().copied()).collect()
     }
@@ -95,13 +90,13 @@ impl Roster {
         }
     }
 
-    /// Whether to ask for this id now: one question at a time, and none by a member that is alone.
+    /// Reports whether to query an id now: one query at a time, and none on a single member.
     pub fn must_ask(&mut self, own: u64, id: u64) -> bool {
         let is_alone = !self.lacks_others && self.members.ids().all(|member| member == own);
         !is_alone && self.asked.insert(id)
     }
 
-    /// It was asked whether this id is a member.
+    /// Records the result of a query: whether this id is a member.
     pub fn answered(&mut self, id: u64, is_member: bool) {
         self.asked.remove(&id);
         if is_member {
@@ -110,7 +105,7 @@ impl Roster {
     }
 }
 
-/// No two members have the same; another `version` is another address of the member.
+/// Returns a URL that is unique per member and `version`.
 pub(crate) fn peer_url(id: u64, version: u64) -> String {
     format!("http://member-{id}-{version}:2380")
 }

@@ -1,7 +1,7 @@
-//! One member and what it runs on: disks that survive it, and, while it is up, the real code.
+//! A member and its environment: disks that survive it, and, while it is up, the production code.
 //!
-//! What a disk error ends is told apart from a breach: after an injected error the member stops, as the process
-//! would, and is started again later; any other failure is a finding.
+//! Failures after an injected disk error are not breaches: the member stops, like the process
+//! would, and is restarted later. Any other failure is a finding.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,14 +33,12 @@ type LocalNode = Node<RequestId, RequestId>;
 pub(crate) type LocalTurn = NodeOutput<RequestId, RequestId>;
 pub(crate) type LocalDone = StepResult<RequestId, RequestId, Outcome>;
 
-/// Why a member cannot go on.
 #[derive(Debug)]
 pub(crate) enum MemberError {
-    /// The disk of this member failed, as it was told to: the member stops.
+    /// An injected disk error: the member stops.
     Disk(u64),
-    /// The log of this member was damaged, and its start was refused.
+    /// The log was corrupted, and the start was rejected.
     Damaged(u64),
-    /// The cluster uses commands that this member does not know.
     TooOld(u64),
     Breach(Breach),
 }
@@ -51,138 +49,130 @@ impl<T: Into<Breach>> From<T> for MemberError {
     }
 }
 
-/// How a member's clock runs.
+/// Speed of a member's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// A tick takes so many thousandths of what it should.
+    /// Duration of a tick, in thousandths of the nominal one.
     pub stretch: u64,
     pub until: u64,
 }
 
-/// How a member's log disk behaves beyond its usual few milliseconds.
+/// Additional latency of a member's log disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DiskDelay {
-    /// Longest sync until then.
+    /// Maximum sync duration until `until`.
     pub sync_max: u64,
     pub until: u64,
-    /// No sync ends before this.
+    /// Time before which no sync completes.
     pub stalled_until: u64,
 }
 
-/// Where a member is between its birth and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberStage {
-    /// Proposed, and not added yet.
     Unborn,
-    /// It runs, or is started again. Perhaps it was removed and does not know it.
+    /// Running, or being restarted. Possibly removed without having learned of it.
     Present,
-    /// It was removed, knows it, and does not come back.
+    /// Stopped for good after it learned of its removal.
     Stopped,
 }
 
-/// What a member knows of the others without a store.
+/// Members known to a member without a store.
 #[derive(Clone, Debug)]
 pub(crate) enum StartKnowledge {
-    /// It was started with the cluster.
     Founder(Membership),
-    /// It was added to a running cluster, or replaces a member that lost its disks. None before its first start.
+    /// Added to a running cluster, or replaces a member that lost its disks. None before its first
+    /// start.
     Joined(Option<Membership>),
 }
 
 pub(crate) struct SimMember {
     pub id: u64,
-    /// Counts starts; what belongs to an earlier run is ignored.
+    /// Number of starts. Events of an earlier run are ignored.
     pub boots: u64,
     pub up: Option<RunningMember>,
-    /// Until when the member stands still.
     pub paused_until: u64,
     pub clock: Clock,
     pub disk_delay: DiskDelay,
-    /// What the member said of itself last, in this run.
+    /// Last reported gauges in this run.
     pub seen: Option<Gauges>,
     pub disk: SimFs,
     pub store_disk: StoreDisk,
     pub config: RunConfig,
-    /// What is synced, also while the member is down.
+    /// Synced log, available even while the member is down.
     pub synced: Option<Reader<SimFs>>,
-    /// Until when the log's disk and the store's disk are full.
+    /// Times until which the log's disk and the store's disk are full.
     pub log_full_until: u64,
     pub store_full_until: u64,
-    /// Until when the store's disk stands still.
+    /// Time until which the store's disk is stalled.
     pub store_stalled_until: u64,
-    /// It was killed between two writes of the log: no group is torn.
+    /// True if it was killed between two writes of the log: no group is torn.
     pub tail_is_whole: bool,
-    /// It crashes as soon as something waits for its disk.
+    /// True if it will crash as soon as it has data to write.
     pub doomed: bool,
-    /// One of its disks was told to fail.
+    /// True if one of its disks is set to fail.
     pub armed: bool,
-    /// Its log was damaged: it must not start from that.
+    /// True if its log was corrupted: it must not start from it.
     pub damaged: bool,
-    /// Its store was wiped and is not replaced yet.
+    /// True if its store was wiped and is not replaced yet.
     pub wiped: bool,
-    /// Where others find it.
     pub listens_at: Vec<String>,
-    /// Its place in the cluster, as far as the world knows.
+    /// Position in the life cycle, as far as the simulator knows.
     pub stage: MemberStage,
-    /// It joined a running cluster: the members that it was told of. A founder was told of the first ones.
+    /// Initial knowledge of the members.
     pub origin: StartKnowledge,
-    /// It has not had all of the log yet since it was added.
+    /// True until it has received the complete log after being added.
     pub is_fresh: bool,
-    /// The highest term that it was seen in, in any run.
     pub term_seen: Term,
-    /// Its disks were wiped, and it does not have again what the old log held up to this index.
+    /// Last index of the wiped log, until it has recovered the log up to there.
     pub lost_log: Option<LogIndex>,
-    /// Logs that were wiped: what they held had been acknowledged.
+    /// Wiped logs, whose entries had been acknowledged.
     wiped_logs: Vec<Reader<SimFs>>,
-    /// The commands that its version knows.
     pub level: CommandLevel,
-    /// It was replaced by an older version, and not by a newer one since.
+    /// True after a downgrade, until the next upgrade.
     pub went_back: bool,
     known_bug: KnownBug,
-    /// The disk before its newest sync, if it will forget that.
+    /// State of the disk before its last sync, if it is going to lose that sync.
     forgetful: Option<SimFs>,
 }
 
-/// A running member.
 pub(crate) struct RunningMember {
     pub node: LocalNode,
     pub store: Store,
-    /// Waiting for the disk.
+    /// Jobs for the log disk.
     pub jobs: Vec<PersistJob>,
-    /// Released by a sync, for a log thread that was interrupted.
+    /// Results of a sync, for an interrupted log thread.
     pub released: VecDeque<SyncRelease>,
-    /// Waiting for the machine.
+    /// Jobs for the state machine.
     pub work: VecDeque<Job>,
     pub wal: Wal<SimFs>,
     pub applier: Applier<Machine, RequestId>,
     pub store_owner: SharedStoreOwner,
     /// A store being received, and the number of its stream.
     pub staging: Option<(u64, StreamNumber, Staging)>,
-    /// What the others have answered, while they have to confirm this one.
+    /// Responses of other members, while this one needs their confirmation.
     pub inquiry: Option<Inquiry>,
     pub watching: MemberHub,
     pub leasing: Leasing,
-    /// What other members know, by the last that was heard of them.
+    /// Last announced command level of each other member.
     pub announced: BTreeMap<u64, CommandLevel>,
     pub roster: Roster,
-    /// What may wait, as in the process.
+    /// Admission queue, as in the process.
     pub entrance: Entrance,
-    /// Of all requests without an answer.
     pub permits: BTreeMap<RequestId, Permit>,
-    /// It has given its state up, after so many installs.
+    /// Number of installs when it discarded its state.
     pub reseeded_at: Option<u64>,
 }
 
-/// How a command travels.
+/// Path of a command through the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandRoute {
     Batched,
-    /// As a change of the members.
+    /// Proposed as a membership change.
     AsChange,
 }
 
 impl RunningMember {
-    /// Proposes a command, unless the entrance refuses it.
+    /// Proposes a command, unless admission rejects it.
     pub fn propose(
         &mut self,
         origin: RequestOrigin,
@@ -200,7 +190,7 @@ impl RunningMember {
         true
     }
 
-    /// Asks for a read point, unless the entrance refuses that.
+    /// Requests a read index, unless admission rejects it.
     pub fn ask(&mut self, origin: RequestOrigin, request: RequestId) -> bool {
         let Ok(permit) = self.entrance.read(origin) else { return false };
         self.permits.insert(request, permit);
@@ -210,7 +200,6 @@ impl RunningMember {
 }
 
 impl SimMember {
-    /// A member of the first hour, or one that is to join.
     pub fn new(id: u64, known_bug: KnownBug, config: &RunConfig, origin: StartKnowledge) -> SimMember {
         let joins = matches!(origin, StartKnowledge::Joined(_));
         SimMember {
@@ -247,12 +236,11 @@ impl SimMember {
         }
     }
 
-    /// Its next start is that of another version.
     pub fn be_of_level(&mut self, level: CommandLevel) {
         (self.went_back, self.level) = (level < self.level && self.boots > 0, level);
     }
 
-    /// The process or the machine dies, perhaps in the middle of writing. Returns how.
+    /// Crashes the process or the machine, possibly during a write. Returns the kind of crash.
     pub fn crash(&mut self, chance: &mut Chance) -> Vec<Statistic> {
         let Some(mut up) = self.up.take() else { return Vec::new() };
         let mut counts = Vec::new();
@@ -260,7 +248,7 @@ impl SimMember {
         let is_writing = !up.jobs.is_empty();
         if !up.jobs.is_empty() && chance.per_mille(800) {
             self.disk.fail_at(self.disk.calls() + chance.within(0, 4), Fault::Stop);
-            // It may have got through, but it was not reported.
+            // It may have completed, but was not reported.
             let _ = persist(&mut up.wal, std::mem::take(&mut up.jobs));
             counts.push(Statistic::CrashesInWrite);
         }
@@ -277,7 +265,7 @@ impl SimMember {
         }
         let crash = *chance.pick(&Crash::ALL);
         self.tail_is_whole = crash == Crash::Kill && !is_writing;
-        // The two disks have write caches of their own.
+        // The two disks have separate write caches.
         let of_store = if crash == Crash::Kill { crash } else { *chance.pick(&Crash::ALL[1..]) };
         self.after_crash(crash, of_store, chance);
         counts.push(match crash {
@@ -289,7 +277,7 @@ impl SimMember {
         counts
     }
 
-    /// The process ended because its disk failed; the kernel goes on.
+    /// Stops the process because its disk failed. The kernel continues.
     pub fn stop_failed(&mut self, chance: &mut Chance) {
         (self.up, self.tail_is_whole) = (None, false);
         self.after_crash(Crash::Kill, Crash::Kill, chance);
@@ -301,7 +289,8 @@ impl SimMember {
         (self.paused_until, self.armed) = (0, false);
     }
 
-    /// What is full now refuses writes, in this run of the member and in those that begin meanwhile.
+    /// Makes full disks reject writes, in this run of the member and in those that start while they
+    /// are full.
     pub fn fill_disks(&mut self, now: u64) {
         if self.log_full_until > now {
             self.armed = true;
@@ -313,7 +302,6 @@ impl SimMember {
         }
     }
 
-    /// From now on both disks work.
     pub fn disarm(&mut self) {
         self.armed = false;
         (self.log_full_until, self.store_full_until, self.store_stalled_until) = (0, 0, 0);
@@ -322,8 +310,9 @@ impl SimMember {
         self.store_disk.disarm();
     }
 
-    /// Whether the entry is on this member's disk for good: synced in the log, or trimmed from it behind a checkpoint. What
-    /// a wiped log held counts: it was there when it was acknowledged.
+    /// Reports whether the entry is durable on this member's disk: synced in the log, or trimmed
+    /// after a checkpoint. A wiped log counts too, since it contained the entry when it was
+    /// acknowledged.
     pub fn holds(&self, at: LogPosition) -> bool {
         self.synced
             .iter()
@@ -331,12 +320,10 @@ impl SimMember {
             .any(|synced| synced.start().index >= at.index || synced.term(at.index) == Some(at.term))
     }
 
-    /// Whether it has acknowledged any entry, as far as its log tells.
     pub fn has_entries(&self) -> bool {
         self.synced.as_ref().is_some_and(|synced| synced.last().index > LogIndex::ZERO)
     }
 
-    /// All disks of a member that is down become empty.
     pub fn wipe(&mut self) {
         assert!(self.up.is_none(), "member {} is up", self.id);
         (self.disk, self.store_disk) = (SimFs::new(), StoreDisk::default());
@@ -350,17 +337,17 @@ impl SimMember {
         }
     }
 
-    /// Whether the state at the beginning of its log is not known to it.
+    /// Reports whether the state before its log is unknown to it.
     pub fn joins(&self) -> bool {
         matches!(self.origin, StartKnowledge::Joined(_))
     }
 
-    /// It is started as a member that joins from now on.
+    /// Makes it start as a joining member from now.
     pub fn joins_anew(&mut self) {
         self.origin = StartKnowledge::Joined(None);
     }
 
-    /// Whether it lacks what it once acknowledged, log or store, or has given its state up.
+    /// Reports whether it lacks acknowledged data, log or store, or has discarded its state.
     pub fn lacks_data(&self) -> bool {
         let given_up = |up: &RunningMember| up.reseeded_at == Some(up.applier.machine().installs);
         self.wiped || self.damaged || self.lost_log.is_some() || self.up.as_ref().is_some_and(given_up)
@@ -382,7 +369,6 @@ impl SimMember {
         run_step(self.id, self.armed, || ask(&mut up.node))
     }
 
-    /// Everything that waits for the disk becomes durable.
     pub fn sync(&mut self) -> Result<(), MemberError> {
         let up = self.up.as_mut().expect("only a running member syncs");
         if self.known_bug == KnownBug::DisksForget {
@@ -395,7 +381,6 @@ impl SimMember {
         Ok(())
     }
 
-    /// A request has its answer.
     pub fn answered(&mut self, request: RequestId) {
         self.up.as_mut().and_then(|up| up.permits.remove(&request));
     }
@@ -415,14 +400,14 @@ impl SimMember {
         up.applier.apply(job).map_err(|fatal| self.fatal(&fatal))
     }
 
-    /// Makes the store's state durable and tells how far it reaches.
+    /// Writes a checkpoint and returns its position.
     pub fn checkpoint(&mut self) -> Result<LogPosition, MemberError> {
         let persisted = lock(self.store_owner()).maintainer.persist();
         let persisted = persisted.map_err(|error| self.store_trouble("checkpoint", &error))?;
         Ok(persisted.applied)
     }
 
-    /// A few steps of physical compaction; true if one was finished.
+    /// Runs a few steps of physical compaction; true if a compaction finished.
     pub fn sweep(&mut self) -> Result<bool, MemberError> {
         for _ in 0..4 {
             let step = lock(self.store_owner()).maintainer.compact_step(4);
@@ -439,7 +424,6 @@ impl SimMember {
         &self.up.as_ref().expect("only a running member has its store open").store_owner
     }
 
-    /// Whether it believes to lead.
     pub fn leads(&self) -> bool {
         self.up.as_ref().is_some_and(|up| up.node.gauges().role == Role::Leader)
     }
@@ -470,8 +454,8 @@ impl SimMember {
 
 /// Runs a step of a node.
 ///
-/// raft-rs panics where it cannot say that the log cannot be read. The real driver's thread ends with that panic, and the
-/// member with its thread; so it does here, if one of its disks was told to fail.
+/// raft-rs panics if the log cannot be read. In production that panic terminates the driver's
+/// thread, and the member with it; so it does here, if one of its disks was set to fail.
 pub(crate) fn run_step<T>(
     id: u64,
     armed: bool,
@@ -490,7 +474,7 @@ pub(crate) fn run_step<T>(
     }
 }
 
-/// Injected errors bear the numbers that a kernel gives them; nothing else here does.
+/// Classifies an error. Only injected errors have the error numbers of a kernel.
 fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> MemberError {
     let text = format!("member {id}: {attempt} {}", base::causes(error));
     if text.contains("(os error 5)") || text.contains("(os error 28)") {
@@ -503,7 +487,7 @@ fn trouble(id: u64, attempt: &str, error: &dyn std::error::Error) -> MemberError
 }
 
 impl SimMember {
-    /// Raft has no use for the snapshot that was staged at `at`.
+    /// Discards the snapshot staged at `at`, which Raft does not need.
     pub fn discard(&mut self, at: LogPosition) {
         let disk = self.store_disk.clone();
         if lock(self.store_owner()).slot.take(at).is_some() {
@@ -511,8 +495,8 @@ impl SimMember {
         }
     }
 
-    /// Makes room for a stream of member `from`: an older one that is not whole gives way. False if a whole
-    /// store has the place, or this member knows another leader.
+    /// Prepares to receive a stream from member `from`, replacing an older, incomplete one. Returns
+    /// false if a complete store is staged, or this member knows a different leader.
     pub fn begin_receiving(&mut self, number: u64, from: u64) -> Result<bool, MemberError> {
         let leader = self.up.as_ref().and_then(|up| up.node.gauges().leader);
         let Some((slot, _)) = lock(self.store_owner()).slot.begin(from, leader, ()) else {
@@ -527,7 +511,7 @@ impl SimMember {
         Ok(true)
     }
 
-    /// Takes in the next chunk of a stream. False if another one has taken its place.
+    /// Receives the next chunk of a stream. Returns false if another stream has replaced it.
     pub fn receive(&mut self, number: u64, chunk: &[u8]) -> Result<bool, MemberError> {
         let up = self.up.as_mut().expect("only a running member receives");
         let Some((_, slot, staging)) = up.staging.as_mut().filter(|staging| staging.0 == number) else {
@@ -539,7 +523,8 @@ impl SimMember {
         Ok(true)
     }
 
-    /// The stream has ended: what came is checked as a whole and made durable. False as above.
+    /// Completes a stream: verifies the received store and makes it durable. Returns false if
+    /// another stream has replaced it.
     pub fn stage(&mut self, number: u64) -> Result<bool, MemberError> {
         let up = self.up.as_mut().expect("only a running member receives");
         let Some((_, slot, staging)) = up.staging.take_if(|staging| staging.0 == number) else {

@@ -1,5 +1,5 @@
-//! How a member comes up from its disks, as the process does it: the log first, then the store that
-//! [`raft_node::choose_store`] finds for it.
+//! Start of a member from its disks, as in the process: the log first, then the store that
+//! [`raft_node::choose_store`] selects for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -26,7 +26,6 @@ use crate::plan::IDENTITY;
 pub(super) const LOG: &str = "/log";
 const ELECTION_TICKS: u32 = 10;
 
-/// The list of members that a store begins with.
 fn genesis(told: &Membership) -> Genesis {
     let entry = |id: &u64, is_learner| Member {
         id: *id,
@@ -39,7 +38,7 @@ fn genesis(told: &Membership) -> Genesis {
 }
 
 impl SimMember {
-    /// Brings the member up from its disks. Returns what a start may bring to light.
+    /// Starts the member from its disks. Returns statistics about the start.
     pub fn boot(
         &mut self,
         running: Option<Membership>,
@@ -58,7 +57,7 @@ impl SimMember {
         }
         self.synced = Some(wal.reader());
         let (machine, store, store_owner, state) = self.open_matching(&found, truth, &mut counts)?;
-        // What the disk kept is a state that all members were in.
+        // The recovered state must be one that all members had.
         truth.get().state(store.applied().index, &store)?;
         let table = machine.leases().clone();
         let applier = Applier::new(machine);
@@ -127,7 +126,7 @@ impl SimMember {
         Ok((wal, found))
     }
 
-    /// It is told of other members before it is confirmed.
+    /// Restarts the inquiry with a different list of members.
     pub fn begin_inquiry_anew(&mut self, members: Membership) {
         let inquiry = Inquiry::new(self.id, &self.asked_voters(&members), FirstState::Empty);
         let up = self.up.as_mut().expect("a running member inquires");
@@ -135,13 +134,13 @@ impl SimMember {
         up.roster.replace(members);
     }
 
-    /// The voters by which the others confirm this member, which is one of them unless it is a learner.
+    /// Returns the voters that confirm this member. Includes the member itself unless it is a
+    /// learner.
     fn asked_voters(&self, members: &Membership) -> Vec<u64> {
         let others = members.voters.iter().copied().filter(|id| *id != self.id);
         others.chain(Some(self.id).filter(|id| !members.learners.contains(id))).collect()
     }
 
-    /// Opens the store that the log goes on from: the one that is there, or the one that was received.
     fn open_matching(
         &mut self,
         found: &RecoveredLog<SimFs>,
@@ -184,13 +183,12 @@ impl SimMember {
         }
     }
 
-    /// How many other members Raft had when it last wrote its state.
+    /// Returns the number of other members when Raft last wrote its state.
     fn others_in_log(&self, found: &RecoveredLog<SimFs>) -> Option<usize> {
         let state = raft_node::inspect::read_state(found.state.as_deref()?).ok()?;
         Some(state.voters.iter().chain(&state.learners).filter(|id| **id != self.id).count())
     }
 
-    /// The members that its identity names.
     pub fn birth(&self) -> &Membership {
         match &self.origin {
             StartKnowledge::Founder(members) | StartKnowledge::Joined(Some(members)) => members,
@@ -222,8 +220,8 @@ impl SimMember {
     }
 
     fn setup(&self, members: &Membership, store: StoreState, chance: &mut Chance) -> NodeSetup {
-        // raft-rs draws from a source of its own; a range of one leaves it no choice. As in production, each member
-        // draws from a share that no other one draws from.
+        // raft-rs uses its own source of randomness; a range with a single value leaves it no
+        // choice. As in production, each member draws from a separate part of the range.
         let below = members.voters.iter().filter(|id| **id < self.id).count() as u64;
         let (ticks, voters, rank) = (u64::from(ELECTION_TICKS), members.voters.len() as u64, below);
         let timeout = ticks + chance.within(ticks * rank / voters, ticks * (rank + 1) / voters);

@@ -1,11 +1,11 @@
-//! The disk under a store, as far as a store sees it: a catalogue that changes atomically, and files that
-//! lose what was not synced.
+//! Simulated disk of a store: a catalog with atomic updates, and files that lose unsynced data.
 //!
-//! * What `update` returned from is there after any crash; a crash within it leaves either side.
-//! * A file's writes since its last sync are kept or lost, each by itself, when the power goes; its name is
-//!   kept since it was created; a name that was removed may come back.
-//! * After a crash a new [`StoreDisk`] takes over: handles of the process that died write to the old one, in
-//!   vain.
+//! * A completed `update` survives any crash; a crash during the call leaves either the old or the
+//!   new state.
+//! * On a power failure, each write since the last sync of a file is retained or lost individually.
+//!   File names are durable from creation; a removed name may reappear.
+//! * After a crash a new [`StoreDisk`] replaces the disk: handles of the dead process write to the
+//!   old one without effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,7 +16,7 @@ use wal::testing::{Crash, Fault};
 
 use crate::panics::lock;
 
-/// A handle to one of the two places on a disk: the store's own, or that of one being received.
+/// Handle to one of two locations on a disk: the store itself, or a store being received.
 #[derive(Clone, Default)]
 pub(crate) struct StoreDisk {
     disk: Arc<Mutex<DiskState>>,
@@ -34,33 +34,31 @@ enum StoreSlot {
 struct DiskState {
     home: StoreImage,
     incoming: StoreImage,
-    /// Contents by inode; one without a name is still read by who holds it.
+    /// Contents by inode. Unlinked inodes remain readable through open handles.
     inodes: BTreeMap<u64, FileContent>,
     next_inode: u64,
     calls: u64,
     fault: Option<(u64, Fault)>,
-    /// Nothing more can be written, although everything can be read.
+    /// True if all writes fail, while reads succeed.
     full: bool,
     stopped: bool,
 }
 
-/// One store's place on the disk.
 #[derive(Clone, Default)]
 struct StoreImage {
     catalogue: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Inodes by the number of the block file.
     files: BTreeMap<u64, u64>,
-    /// Names removed since the last update of the catalogue: a power cut may bring them back.
+    /// Names removed since the last update of the catalog. They may reappear after a power failure.
     removed: BTreeMap<u64, u64>,
-    /// Says that the store was received wholly, up to there.
+    /// Position of a completely received store.
     mark: Option<LogPosition>,
 }
 
 #[derive(Clone, Default)]
 struct FileContent {
-    /// As processes read it.
+    /// Contents as seen by processes.
     cached: Vec<u8>,
-    /// As a power cut leaves it; empty as long as nothing is unsynced.
+    /// Contents after a power failure; empty without unsynced changes.
     synced: Vec<u8>,
     unsynced: Vec<FileChange>,
 }
@@ -114,7 +112,7 @@ impl FileContent {
 }
 
 impl StoreDisk {
-    /// The disk as the next process finds it.
+    /// Returns the disk as seen by the next process.
     pub fn crashed(&self, crash: Crash, chance: &mut dyn FnMut() -> bool) -> StoreDisk {
         let mut disk = self.disk().clone();
         let keep = |change: &mut dyn FnMut() -> bool| match crash {
@@ -141,29 +139,28 @@ impl StoreDisk {
         StoreDisk { disk: Arc::new(Mutex::new(disk)), slot: StoreSlot::Home }
     }
 
-    /// Lets one of the next calls fail: the one after `calls` more.
+    /// Makes a call fail, after `calls` further ones.
     pub fn fail_after(&self, calls: u64, fault: Fault) {
         let mut disk = self.disk();
         disk.fault = Some((disk.calls + calls, fault));
     }
 
-    /// From now on the disk is full.
     pub fn fill(&self) {
         self.disk().full = true;
     }
 
-    /// An empty place for a store to be received in; what was there before is gone.
+    /// Clears the location for received stores and returns it.
     pub fn incoming(&self) -> StoreDisk {
         self.disk().incoming = StoreImage::default();
         StoreDisk { disk: self.disk.clone(), slot: StoreSlot::Incoming }
     }
 
-    /// How far the store reaches that was received wholly and not installed.
+    /// Returns the position of a completely received store that is not installed.
     pub fn staged(&self) -> Option<LogPosition> {
         self.disk().incoming.mark
     }
 
-    /// What was received takes the place of the store: also what a start does after a crash.
+    /// Replaces the store by the received one. Also called at start after a crash.
     pub fn swap(&self) {
         let mut disk = self.disk();
         disk.home = std::mem::take(&mut disk.incoming);
@@ -174,7 +171,6 @@ impl StoreDisk {
         self.disk().incoming = StoreImage::default();
     }
 
-    /// Nothing fails any more.
     pub fn disarm(&self) {
         let mut disk = self.disk();
         (disk.fault, disk.full) = (None, false);
@@ -212,7 +208,7 @@ impl DiskState {
         }
     }
 
-    /// A call that needs room on the disk.
+    /// Starts a call that needs free space.
     fn call_to_write(&mut self) -> io::Result<()> {
         self.call()?;
         if self.full { Err(Fault::NoSpace.error()) } else { Ok(()) }
@@ -248,7 +244,7 @@ impl Backend for StoreDisk {
         }
         disk.place(self.slot).catalogue.extend(update.puts);
         disk.place(self.slot).removed.clear();
-        // Done, but the answer is lost: the other half of what a failure may mean.
+        // Executed, but the response is lost: failures may mean either.
         disk.call_for("update")
     }
 
@@ -310,7 +306,6 @@ struct DiskFile {
 }
 
 impl DiskFile {
-    /// One call to the disk, on the file's content.
     fn call<T>(&self, work: impl FnOnce(&mut FileContent) -> io::Result<T>) -> io::Result<T> {
         let mut disk = lock(&self.disk);
         disk.call()?;
@@ -325,7 +320,7 @@ impl BlockFile for DiskFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let mut disk = lock(&self.disk);
-        // Reads do not count as calls: readers would make a fault come at another write.
+        // Reads do not count as calls: readers would shift a fault to a different write.
         let stored = disk.content(self.inode).cached.get(offset as usize..offset as usize + buffer.len());
         buffer.copy_from_slice(stored.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -340,7 +335,7 @@ impl BlockFile for DiskFile {
             })
         };
         if written.is_err() {
-            // Half of it arrives.
+            // Half of it is written.
             let half = bytes[..bytes.len() / 2].to_vec();
             lock(&self.disk).content(self.inode).change(FileChange::Write(offset, half));
         }

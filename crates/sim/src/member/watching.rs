@@ -1,4 +1,4 @@
-//! The watch hub of a member, driven by hand: requests come in, a turn is taken, responses are read as bytes.
+//! Watch hub of a member, driven manually: requests, turns, and responses read as bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +13,16 @@ use mvcc::Store;
 use prost::Message;
 use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
 
-/// So small that responses with a few events are split.
+/// Fragment size, small enough to split responses with a few events.
 const FRAGMENT_BYTES: usize = 1_500;
-/// Periodic progress is due this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The hub of a running member, and the streams to it by the clients' numbers.
+/// Hub of a running member, and its streams by client number.
 pub(crate) struct MemberHub {
     hub: Hub,
     streams: BTreeMap<u64, (StreamId, Encoder)>,
-    /// Set at the end of an entry, as the real hub thread is woken.
+    /// Set at the end of an entry, which wakes the real hub thread.
     woken: Arc<AtomicBool>,
-    /// A turn is planned.
     is_planned: bool,
 }
 
@@ -46,14 +44,15 @@ impl MemberHub {
         MemberHub { hub: Hub::new(store, limits), streams: BTreeMap::new(), woken, is_planned: false }
     }
 
-    /// Whether a turn has to be planned: the hub was woken, and none is.
+    /// Reports whether to schedule a turn: the hub was woken, and no turn is scheduled.
     pub fn must_plan(&mut self) -> bool {
         let plan = !self.is_planned && self.woken.swap(false, Ordering::Relaxed);
         self.is_planned |= plan;
         plan
     }
 
-    /// One turn of the hub. Plans the next one if there is more to do, and says so.
+    /// Runs a turn of the hub. Returns true, and marks the next turn as scheduled, if there is more
+    /// work.
     pub fn turn(&mut self, now: Duration) -> mvcc::Result<bool> {
         if self.hub.next_periodic().is_some_and(|due| now >= due) {
             self.hub.periodic(now);
@@ -64,7 +63,6 @@ impl MemberHub {
         Ok(more)
     }
 
-    /// A client opens its stream to the member `id`.
     pub fn open(&mut self, client: u64, id: u64, now: Duration) {
         let encoder = Encoder::new(1, id, FRAGMENT_BYTES);
         let before = self.streams.insert(client, (self.hub.open(now), encoder));
@@ -86,7 +84,7 @@ impl MemberHub {
         self.woken.store(true, Ordering::Relaxed);
     }
 
-    /// Responses for the client, of about so many bytes.
+    /// Reads responses for the client, about `bytes_max` bytes.
     pub fn read(&mut self, client: u64, bytes_max: usize) -> Vec<WatchResponse> {
         let (stream, encoder) = self.streams.get_mut(&client).expect("the client has a stream");
         if encoder.is_empty() {
@@ -99,7 +97,6 @@ impl MemberHub {
     }
 }
 
-/// The messages in a part of a stream that ends with a message.
 fn messages(mut bytes: BytesMut) -> Vec<WatchResponse> {
     let mut messages = Vec::new();
     while let Some((prefix, message)) = grpc::take(&mut bytes) {

@@ -1,23 +1,24 @@
-//! What must never happen, and the truth that it is held against.
+//! Invariants of the cluster, and the reference history to check them against.
 //!
-//! * One leader per term (election safety); a leader holds every entry that any member applied (leader
-//!   completeness).
-//! * Two logs that agree on an entry agree on all before it (log matching).
-//! * All members that applied an index applied the same commands and came to the same revision, the same
-//!   digest of the changes and the same state hash, and that is what the oracle comes to (state machine
-//!   safety).
-//! * A command is committed once: clients give each a number that only the oracle reads.
-//! * What was acknowledged is synced on a quorum (durability), and was answered as the oracle answers.
+//! * At most one leader per term (election safety); a leader has every entry that any member
+//!   applied (leader completeness).
+//! * Two logs that agree on an entry agree on all earlier ones (log matching).
+//! * All members that applied an index applied the same commands and have the same revision, the
+//!   same digest of the changes and the same state hash, which are also those of the oracle (state
+//!   machine safety).
+//! * A command is committed at most once: clients give each a number that only the oracle reads.
+//! * Acknowledged entries are synced on a quorum (durability), and their responses are those of the
+//!   oracle.
 //! * All members have the leases of the oracle at the same index, in memory and in their stores.
-//! * All members have the users, roles and permissions of the oracle at the same index, in memory and in
-//!   their stores.
-//! * All members have the same list of members at the same index, and their Raft counts by it.
-//! * A leader is a voter, elected by a majority of the voters; what it commits is synced on a majority of
-//!   them.
-//! * All members have the same level of commands at the same index, and none has one above its version's.
-//! * Terms, commit index, applied index and revisions never go back on a running member.
+//! * All members have the users, roles and permissions of the oracle at the same index, in memory
+//!   and in their stores.
+//! * All members have the same membership at the same index, and their Raft uses it for quorums.
+//! * A leader is a voter, elected by a majority of the voters; its committed entries are synced on
+//!   a majority of them.
+//! * All members have the same command level at the same index, and none exceeds its version's.
+//! * Terms, commit index, applied index and revisions of a running member never decrease.
 //!
-//! What clients may see is in `clients`; that the cluster serves again after it healed is in `verdict`.
+//! Visibility to clients is checked in `clients`, and service after recovery in `verdict`.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,6 @@ use super::model::{Model, Summary};
 use super::users::UserModel;
 use crate::chance::fold;
 
-/// A law that was broken, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach(pub String);
 
@@ -43,15 +43,14 @@ impl<T: Into<String>> From<T> for Breach {
     }
 }
 
-/// Every so many entries all members' state hashes are compared: a hash reads the whole store.
+/// Interval, in entries, at which all members' state hashes are compared: hashing reads the
+/// complete store.
 const HASH_EVERY: u64 = 32;
 
-/// A command that was applied, and what the oracle says to it.
 #[derive(Debug)]
 struct AppliedCommand {
     digest: u64,
     answer: Summary,
-    /// Revision and compact revision after it.
     after: (i64, i64),
 }
 
@@ -59,27 +58,26 @@ struct AppliedCommand {
 struct AppliedEntry {
     term: Term,
     commands: Vec<AppliedCommand>,
-    /// True when the first member to apply it was done with it.
+    /// True after the first member has completely applied it.
     is_whole: bool,
-    /// Revision and compact revision at its end.
+    /// Revision and compact revision after the entry.
     after: (i64, i64),
     hash: Option<u32>,
-    /// Of what the entry changed.
     digest: Option<u64>,
-    /// Digest of the leases, and the lease clock, at its end.
+    /// Digest of the leases, and the lease clock, after the entry.
     leases: (u64, i64),
 }
 
-/// What the first member to get there did; all others must do the same.
+/// Reference history: results of the first member to apply an entry, which all other members must
+/// match.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
-    /// From index 1 on.
+    /// Entries from index 1.
     entries: Vec<AppliedEntry>,
-    /// Where each command was applied first, by its digest: no two commands have the same bytes.
+    /// Position of the first application of each command, by digest: commands have unique bytes.
     places: BTreeMap<u64, (LogIndex, usize)>,
-    /// The members from each index on at which they changed, the first ones from index 0 on.
+    /// Members by the index of their change; the initial ones have index 0.
     memberships: BTreeMap<LogIndex, Membership>,
-    /// The users from each index on at which they changed.
     users: BTreeMap<LogIndex, UserModel>,
     pub model: Model,
     pub times: LeaseTimes,
@@ -89,25 +87,25 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    /// The members of a new cluster.
     pub fn begin(&mut self, founders: impl IntoIterator<Item = u64>) {
         self.model.members.begin(founders);
         self.memberships.insert(LogIndex::ZERO, self.model.members.membership());
     }
 
-    /// The members after the entry at `index`, and those before the newest change up to there.
+    /// Returns the members after the entry at `index`, and those before the last change up to
+    /// there.
     pub fn members_at(&self, index: LogIndex) -> (&Membership, &Membership) {
         let mut until = self.memberships.range(..=index).rev().map(|(_, membership)| membership);
         let newest = until.next().expect("a cluster begins with members");
         (newest, until.next().unwrap_or(newest))
     }
 
-    /// Whether a command with these bytes was applied by any member.
     pub fn has_applied(&self, command: u64) -> bool {
         self.places.contains_key(&command)
     }
 
-    /// A command, the `ordinal`-th of the entry at `at`, was applied and left a member at these revisions.
+    /// Checks the `ordinal`-th command of the entry at `at`, after which a member has these
+    /// revisions.
     pub fn command(
         &mut self,
         at: LogPosition,
@@ -154,7 +152,6 @@ impl Truth {
         Ok(())
     }
 
-    /// A member finished the entry at `at`, which held so many commands.
     pub fn entry(
         &mut self,
         at: LogPosition,
@@ -192,7 +189,6 @@ impl Truth {
         if self.memberships.contains_key(&at.index) { self.members(at.index, store) } else { Ok(()) }
     }
 
-    /// A member's digest of what the entry at `index` changed.
     fn digest(&mut self, index: LogIndex, digest: u64) -> Result<(), String> {
         self.digests += 1;
         match self.entries[place_of(index)].digest.replace(digest) {
@@ -203,12 +199,12 @@ impl Truth {
         }
     }
 
-    /// The users after the entry at `index`, if any command had changed them by then.
+    /// Returns the users after the entry at `index`; `None` before the first change.
     pub fn users_at(&self, index: LogIndex) -> Option<&UserModel> {
         self.users.range(..=index).next_back().map(|(_, users)| users)
     }
 
-    /// Users, roles and permissions of a member or a store that stands at `index`.
+    /// Checks users, roles and permissions of a member or a store at `index`.
     pub fn check_users(&self, index: LogIndex, found: &AuthState) -> Result<(), String> {
         let found = UserModel::found(found);
         let none = UserModel::default();
@@ -219,7 +215,6 @@ impl Truth {
         Err(format!("at entry {index} a member has the users {found:?}, not {wanted:?}"))
     }
 
-    /// The list of members in a store that stands at `index`.
     fn members(&self, index: LogIndex, store: &Store) -> Result<(), String> {
         let found = state_machine::members(store).map_err(|error| error.to_string())?;
         let ids = |is_learner| {
@@ -234,7 +229,8 @@ impl Truth {
         Err(format!("a store at entry {index} has the members {found:?}, not {wanted:?}"))
     }
 
-    /// The whole state of a member that stands at `index` is that of all others when they stood there.
+    /// Checks that the complete state of a member at `index` equals that of all other members at
+    /// this index.
     pub fn state(&mut self, index: LogIndex, store: &Store) -> Result<(), String> {
         let Some(entry) = (index.0 as usize).checked_sub(1).and_then(|at| self.entries.get_mut(at)) else {
             return if index == LogIndex::ZERO {
@@ -288,7 +284,7 @@ impl Truth {
         LogPosition { index: LogIndex(self.entries.len() as u64), term }
     }
 
-    /// Whether a command of the entry is this one and was to be answered like this.
+    /// Checks that the entry contains this command with this expected response.
     pub fn answers(&self, index: LogIndex, digest: u64, answer: &Summary) -> Result<(), String> {
         let commands = &self.entries[place_of(index)].commands;
         if commands.iter().any(|command| command.digest == digest && command.answer == *answer) {
@@ -299,19 +295,18 @@ impl Truth {
     }
 }
 
-/// Where [`Truth`] has the entry at `index`.
 fn place_of(index: LogIndex) -> usize {
     index.0 as usize - 1
 }
 
-/// What is known of the elections, and of each member's own history.
 #[derive(Debug, Default)]
 pub(crate) struct Elections {
     leaders: BTreeMap<Term, u64>,
 }
 
 impl Elections {
-    /// Looks at a member after its turn. True if it leads a term that no member was seen to lead before.
+    /// Observes a member after its turn. Returns true if it leads a term in which no leader was
+    /// seen before.
     pub fn observe(&mut self, id: u64, gauges: Gauges) -> Result<bool, Breach> {
         if gauges.role != Role::Leader {
             return Ok(false);
@@ -324,8 +319,8 @@ impl Elections {
         }
     }
 
-    /// Whether no member was ever seen to lead a later term. A leader of an older one, elected by votes that
-    /// came late, need not hold what has been committed since.
+    /// Reports whether no leader of a later term was ever seen. A leader of an older one, elected
+    /// by late votes, may lack entries committed since.
     pub fn is_newest(&self, term: Term) -> bool {
         self.leaders.last_key_value().is_none_or(|(newest, _)| *newest <= term)
     }
@@ -335,7 +330,7 @@ impl Elections {
     }
 }
 
-/// What a member said of itself the last time; it may only go on from there.
+/// Checks that the gauges of a member do not move backwards.
 pub(crate) fn goes_on(before: Option<Gauges>, now: Gauges) -> Result<(), Breach> {
     let Some(before) = before else { return Ok(()) };
     if now.term < before.term || now.commit < before.commit {
@@ -347,11 +342,11 @@ pub(crate) fn goes_on(before: Option<Gauges>, now: Gauges) -> Result<(), Breach>
     Ok(())
 }
 
-/// Entries compared in one check: the newest ones, where logs differ.
+/// Number of entries to compare per check, the last ones, where logs may differ.
 const COMPARED_MAX: u64 = 64;
 
-/// Two logs, each given as "term at index": from the newest entry on which they agree, they agree downwards.
-/// What one of them has trimmed is not compared.
+/// Checks that two logs, each given as "term at index", agree on all entries before the last one on
+/// which they agree. Trimmed entries are not compared.
 pub(crate) fn logs_match(
     last: LogIndex,
     one: impl Fn(LogIndex) -> Option<Term>,

@@ -1,15 +1,17 @@
-//! The lease promise in true time: how long each lease must exist, and when it must be gone.
+//! Lease guarantees in true time: minimum and maximum lifetime of each lease.
 //!
-//! * A lease exists for its TTL from its grant, and from when a renewal was asked for that was acknowledged.
-//!   A member's clock runs up to [`DRIFT`] faster than true time, which shortens this.
-//! * A renewal is acknowledged only if the lease existed after it was asked for, and refused only if the
-//!   lease did not exist or its time was over.
-//! * A deadline moves only because of a renewal that a client asked for: a new leader resets none.
-//! * No lease clock is far ahead of the newest record: what a holder that renews whenever it is answered has
-//!   left is not used up by an outage. (Judged by `leases`.)
-//! * While the cluster is healthy, a lease is gone [`LATE`] after its TTL and the grace of decision 0040.
+//! * A lease exists for its TTL from its grant, and from the request of each acknowledged renewal.
+//!   A member's clock may run up to [`DRIFT`] faster than true time, which shortens this.
+//! * A renewal is acknowledged only if the lease existed after the request, and rejected only if
+//!   the lease did not exist or had expired.
+//! * A deadline moves only because of a renewal requested by a client: a new leader does not reset
+//!   deadlines.
+//! * No lease clock is far ahead of the last record, so an outage does not use up the remaining
+//!   time of a client that keeps renewing. (Checked by `leases`.)
+//! * In a healthy cluster, a lease is removed at most [`LATE`] after its TTL plus the grace period
+//!   of decision 0040.
 //!
-//! Knows true time only. What the commands carry is judged by `leases`.
+//! Uses only true time. `leases` checks the contents of commands.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,47 +20,45 @@ use state_machine::Remaining;
 use super::leases::LeaseChange;
 use crate::plan::{MILLISECOND, SECOND};
 
-/// Parts of a thousand by which the clock of a member runs faster or slower than true time at most.
+/// Maximum clock drift of a member in either direction, in thousandths of true time.
 pub(crate) const DRIFT: u64 = 20;
-/// Milliseconds are cut when a clock is read.
+/// Rounding error: clocks are read in whole milliseconds.
 const CUT: u64 = 3 * MILLISECOND;
-/// The grace of decision 0040.
 const GRACE: u64 = 500 * MILLISECOND;
-/// A turn of the leader, a bucket of its queue, a retry of a command that was lost, and a commit.
+/// Maximum delay of an expiry: a turn of the leader, a bucket of its queue, a retry of a lost
+/// command, and a commit.
 const LATE: u64 = 1_500 * MILLISECOND;
-/// Promises of a lease that are kept: more than are acknowledged while one question is under way.
+/// Maximum promises to remember per lease: more than are acknowledged during a single query.
 const HOLDS_MAX: usize = 32;
-/// A record of a granted lease that seems lost is repeated within this time of the lease clock, in
-/// milliseconds, and both may be applied, at any time.
+/// Time on the lease clock, in milliseconds, within which the record of a granted lease may be
+/// repeated because it seems lost. Both may be applied, at any time.
 const RECORDED_TWICE: i64 = 15_000;
 
-/// One lease from its grant to its end. An id may be granted again.
+/// A lease from its grant to its removal. An id may be granted again.
 #[derive(Clone, Debug)]
 struct Life {
     ttl: i64,
     granted: u64,
-    /// The newest time from which its TTL was counted again.
     extended: u64,
-    /// It must not expire before.
     held_until: u64,
-    /// The newest promises: when each was acknowledged, and until when the lease is held since then.
+    /// Last promises: acknowledgement time, and the resulting earliest expiry.
     holds: VecDeque<(u64, u64)>,
     ended: Option<u64>,
     has_expired: bool,
 }
 
 impl Life {
-    /// Whether it existed at some time from `from` to `to`.
+    /// Reports whether it existed at some time from `from` to `to`.
     fn overlaps(&self, from: u64, to: u64) -> bool {
         self.granted <= to && self.ended.is_none_or(|ended| ended >= from)
     }
 
-    /// Whether it existed at all times from `from` on.
+    /// Reports whether it has existed since `from`.
     fn covers(&self, from: u64) -> bool {
         self.granted < from && self.ended.is_none()
     }
 
-    /// Its TTL counts from `from` on, which is acknowledged at `now`.
+    /// Records a promise acknowledged at `now`: the TTL counts from `from`.
     fn hold(&mut self, from: u64, now: u64) {
         let held = self.ttl as u64 * SECOND * 1000 / (1000 + DRIFT);
         self.held_until = self.held_until.max((from + held).saturating_sub(CUT));
@@ -68,7 +68,8 @@ impl Life {
         }
     }
 
-    /// Until when it is held by what was acknowledged before `asked`: an answer need not know of more.
+    /// Returns the earliest expiry promised before `asked`. A later promise need not be reflected
+    /// in the response.
     fn held_as_of(&self, asked: u64) -> u64 {
         let known = self.holds.iter().rev().find(|(acknowledged, _)| *acknowledged < asked);
         known.map_or(0, |(_, until)| *until)
@@ -77,16 +78,15 @@ impl Life {
 
 #[derive(Debug, Default)]
 pub(crate) struct LeaseTimes {
-    /// True time.
     pub now: u64,
     lives: BTreeMap<i64, Vec<Life>>,
-    /// How many renewals of an id were asked for, and how many moved a deadline.
+    /// Number of renewals requested per id, and of moved deadlines.
     renewals: BTreeMap<i64, (u64, u64)>,
     pub expired: u64,
 }
 
 impl LeaseTimes {
-    /// A command was applied for the first time on any member.
+    /// Records a command when the first member has applied it.
     pub fn changed(&mut self, change: LeaseChange) -> Result<(), String> {
         let now = self.now;
         match change {
@@ -133,13 +133,12 @@ impl LeaseTimes {
         newest.filter(|life| life.ended.is_none()).ok_or_else(|| format!("lease {id} does not exist"))
     }
 
-    /// A client asks for a renewal.
     pub fn asked(&mut self, id: i64) {
         self.renewals.entry(id).or_default().0 += 1;
     }
 
-    /// A renewal that was asked for at `asked` is acknowledged with this TTL; 0 means that there is no such
-    /// lease.
+    /// Checks an acknowledged renewal that was requested at `asked`; a TTL of 0 means that the
+    /// lease does not exist.
     pub fn renewed(&mut self, id: i64, asked: u64, ttl: i64) -> Result<(), String> {
         let now = self.now;
         let lives = self.lives.entry(id).or_default();
@@ -165,7 +164,7 @@ impl LeaseTimes {
         }
     }
 
-    /// The remaining time of a lease is reported to a client that asked at `asked`.
+    /// Checks the remaining time reported to a client that sent its request at `asked`.
     pub fn remains(&self, id: i64, asked: u64, remaining: Remaining) -> Result<(), String> {
         let now = self.now;
         let lives = self.lives.get(&id).map_or(&[][..], Vec::as_slice);
@@ -186,7 +185,7 @@ impl LeaseTimes {
         if left > said && fitting.next().is_none() { wrong("has more time left") } else { Ok(()) }
     }
 
-    /// A lease that should be gone in a cluster that is healthy since `healthy`.
+    /// Returns a lease that should have been removed in a cluster that is healthy since `healthy`.
     pub fn overdue(&self, healthy: u64) -> Option<String> {
         let existing = self.lives.iter().filter_map(|(id, lives)| Some((id, lives.last()?)));
         let mut existing = existing.filter(|(_, life)| life.ended.is_none());
@@ -203,7 +202,7 @@ impl LeaseTimes {
 mod tests {
     use super::*;
 
-    /// A lease of 2 s, granted at 10 s and renewed as asked for at 11 s.
+    /// Creates a lease of 2 s, granted at 10 s and renewed with a request at 11 s.
     fn renewed() -> LeaseTimes {
         let mut times = LeaseTimes { now: 10 * SECOND, ..LeaseTimes::default() };
         times.changed(LeaseChange::Granted { id: 7, ttl: 2 }).unwrap();

@@ -1,4 +1,4 @@
-//! Leases in the oracle: what the commands make of them, by the lease clock that the commands carry.
+//! Lease model of the oracle, based on the lease clock in the commands.
 //!
 //! Shares no code with `state-machine`.
 
@@ -10,28 +10,28 @@ use state_machine::command::LeaseRenew;
 use super::refusal::RefusalReason;
 use crate::chance::fold_number;
 
-/// etcd's longest TTL.
 const TTL_MAX: i64 = 9_000_000_000;
-/// A lease expires so long after its deadline, in milliseconds (docs/decisions/0040).
+/// Grace period after the deadline, in milliseconds (docs/decisions/0040).
 const GRACE: i64 = 500;
-/// A clock further ahead of the newest record counts time in which no renewal could be recorded.
+/// Maximum lead of a clock over the last record. Beyond it, the clock counts time in which renewals
+/// could not be recorded.
 const AHEAD_MAX: i64 = 2_000;
 
-/// What a command did to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseChange {
     Granted {
         id: i64,
         ttl: i64,
     },
-    /// A lease that had a deadline has a later one, so many milliseconds of the lease clock after its first.
+    /// The deadline of a lease moved to `since_first` milliseconds of the lease clock after its
+    /// first deadline.
     Extended {
         id: i64,
         since_first: i64,
     },
     Revoked(i64),
     Expired(i64),
-    /// A leader's clock, so many milliseconds after the newest that was recorded, counts an outage.
+    /// A leader's clock is this many milliseconds ahead of the last record, so it counts an outage.
     Outage(i64),
 }
 
@@ -39,9 +39,7 @@ pub(crate) enum LeaseChange {
 struct LeaseRecord {
     ttl: i64,
     deadline: Option<i64>,
-    /// Its first deadline.
     first: Option<i64>,
-    /// Index of the entry that granted it.
     granted: LogIndex,
 }
 
@@ -49,7 +47,6 @@ struct LeaseRecord {
 pub(crate) struct LeaseModel {
     leases: BTreeMap<i64, LeaseRecord>,
     clock: i64,
-    /// Since they were last taken.
     changes: Vec<LeaseChange>,
 }
 
@@ -62,7 +59,6 @@ impl LeaseModel {
         std::mem::take(&mut self.changes)
     }
 
-    /// Grants a lease and returns its TTL.
     pub fn grant(&mut self, index: LogIndex, id: i64, ttl: i64) -> Result<i64, RefusalReason> {
         match id {
             0 => return Err(RefusalReason::LeaseNotFound),
@@ -82,13 +78,13 @@ impl LeaseModel {
         Ok(())
     }
 
-    /// The leader of the entry's term records that these leases begin anew.
+    /// Applies a record of the entry's leader, which restarts the TTL of these leases.
     pub fn renew(&mut self, renew: &LeaseRenew) {
         self.check_clock(renew.now);
         self.clock = self.clock.max(renew.now);
         for id in &renew.ids {
             let Some(lease) = self.leases.get_mut(id) else { continue };
-            // Another lease with the same id, which the leader had not seen.
+            // A different lease with the same id, which the leader had not seen.
             if lease.deadline.is_none()
                 && renew.granted.is_some_and(|granted| LogIndex(granted) < lease.granted)
             {
@@ -103,7 +99,7 @@ impl LeaseModel {
         }
     }
 
-    /// Removes those of the leases whose time is over, and returns them in the order of their ids.
+    /// Removes the expired ones of these leases, and returns them ordered by id.
     pub fn expire(&mut self, now: i64, ids: &[i64]) -> Vec<i64> {
         self.check_clock(now);
         let is_over = |id: &i64| {
@@ -120,22 +116,23 @@ impl LeaseModel {
         over
     }
 
-    /// A leader that can record a renewal records its clock each second. If its clock is much later,
-    /// a holder that renewed whenever it was answered may lose its lease.
+    /// Checks that the clock is not far ahead. A leader that is able to record renewals records its
+    /// clock each second. With a clock that is much later, a client may lose its lease although all
+    /// its renewals were acknowledged.
     fn check_clock(&mut self, now: i64) {
         if now > self.clock + AHEAD_MAX {
             self.changes.push(LeaseChange::Outage(now - self.clock));
         }
     }
 
-    /// What every member must have at this point: its leases and its clock, as numbers.
+    /// Returns a digest of the leases, and the clock, which must be equal on every member.
     pub fn digests(&self) -> (u64, i64) {
         let leases = self.leases.iter().map(|(id, lease)| (*id, lease.ttl, lease.deadline));
         (lease_digest(leases), self.clock)
     }
 }
 
-/// Leases in the order of their ids, each with its TTL and deadline.
+/// Digests leases, given in id order with their TTLs and deadlines.
 pub(crate) fn lease_digest(leases: impl Iterator<Item = (i64, i64, Option<i64>)>) -> u64 {
     leases.fold(0, |digest, (id, ttl, deadline)| {
         let numbers = [id, ttl, deadline.unwrap_or(-1)];

@@ -1,5 +1,4 @@
-//! The members of the cluster, its level of commands and the id of its history, as the oracle has them after
-//! each entry.
+//! Model of the membership, the command level and the history id after each entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +6,21 @@ use raft_node::{LogIndex, Membership};
 use state_machine::CommandLevel;
 use state_machine::command::{Change, MemberAdd, RaiseLevel};
 
-/// Members by id, and what became of those that were.
 #[derive(Debug, Default)]
 pub(crate) struct MemberModel {
-    /// Whether each of them is a learner.
+    /// Members; true for learners.
     members: BTreeMap<u64, bool>,
     removed: BTreeSet<u64>,
-    /// Of those that were updated: their newest address.
     moved: BTreeMap<u64, String>,
 }
 
 impl MemberModel {
-    /// The voters of a new cluster.
     pub fn begin(&mut self, founders: impl IntoIterator<Item = u64>) {
         assert!(self.members.is_empty(), "a cluster begins once");
         self.members.extend(founders.into_iter().map(|id| (id, false)));
     }
 
-    /// Applies a change. False if it is refused.
+    /// Applies a change. Returns false if it is rejected.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
             Change::Add(add) => self.add(add),
@@ -34,7 +30,7 @@ impl MemberModel {
                 None => false,
             },
             Change::Retain(id) => self.retain(*id),
-            // The simulator gives no two members the same URL.
+            // The simulator assigns unique URLs.
             Change::Update(update) => {
                 let is_member = self.members.contains_key(&update.id);
                 self.moved.extend(
@@ -82,12 +78,12 @@ impl MemberModel {
         Membership { voters: of_kind(false), learners: of_kind(true) }
     }
 
-    /// All members in numbers: each id, and whether it is a learner.
+    /// Returns all members as numbers: each id, and 1 if it is a learner.
     pub fn summary(&self) -> impl Iterator<Item = i64> {
         self.members.iter().flat_map(|(id, is_learner)| [*id as i64, i64::from(*is_learner)])
     }
 
-    /// Where the list has a member, if it was updated.
+    /// Returns the listed address of a member, if it was updated.
     pub fn moved_to(&self, id: u64) -> Option<&String> {
         self.moved.get(&id)
     }
@@ -97,12 +93,12 @@ impl MemberModel {
     }
 }
 
-/// The level from each entry on at which it rose, and the entry that gave the history an id.
+/// Command level by the index at which it was raised, and the entry that gave the history an id.
 #[derive(Debug, Default)]
 pub(crate) struct LevelModel(BTreeMap<LogIndex, CommandLevel>, Option<(LogIndex, u64)>);
 
 impl LevelModel {
-    /// Only a command that counts all members raises the level.
+    /// Raises the level, if the command lists all members.
     pub fn apply(&mut self, index: LogIndex, raise: &RaiseLevel, members: &Membership) {
         let level = CommandLevel(raise.level);
         if !members.ids().all(|id| raise.members.contains(&id)) {
@@ -116,7 +112,7 @@ impl LevelModel {
         }
     }
 
-    /// A member stands at `index`, and its history has the id `found`: the first one that a raise gave it.
+    /// Checks the history id of a member at `index`: the first one assigned by a raise.
     pub fn check_history(&self, index: LogIndex, found: u64) -> Result<(), String> {
         let wanted = self.1.filter(|(at, _)| *at <= index).map_or(0, |(_, id)| id);
         match found == wanted {
@@ -129,7 +125,7 @@ impl LevelModel {
         self.0.range(..=index).next_back().map(|(_, level)| *level).unwrap_or_default()
     }
 
-    /// A member of a version that understands `known` stands at `index`, and has the level `found`.
+    /// Checks the command level of a member at `index` whose version supports `known`.
     pub fn check(&self, index: LogIndex, found: CommandLevel, known: CommandLevel) -> Result<(), String> {
         if found > known {
             return Err(format!("at entry {index} a version that knows {known:?} has applied {found:?}"));

@@ -1,4 +1,4 @@
-//! What must be true: the laws, and a model of the store to compare with.
+//! Expected behaviour: the laws, and a model of the store.
 
 mod laws; // what must never happen
 mod lease_times; // how long a lease must exist

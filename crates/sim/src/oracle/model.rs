@@ -1,10 +1,9 @@
-//! The oracle: what etcd's rules make of each command, in the plainest way there is.
+//! The oracle: a straightforward model of etcd's rules for commands.
 //!
-//! * Every version of every key is kept for ever: history is answered from a list, not from an index.
-//! * Answers are boiled down to a few numbers ([`Summary`]), so that a real answer and the oracle's are
-//!   compared as such.
+//! * It stores every version of every key: historical reads scan a list instead of an index.
+//! * Responses are reduced to a few numbers ([`Summary`]), for comparison with the oracle's.
 //!
-//! Shares no code with `mvcc` or `state-machine` beyond the shapes of requests.
+//! Shares no code with `mvcc` or `state-machine` except the request types.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +24,8 @@ use super::refusal::RefusalReason;
 use super::users::UserModel;
 use crate::chance::{fold, fold_number};
 
-/// An answer in numbers: its kind, its revision, and what distinguishes it from others of its kind.
+/// A response as numbers: its kind, its revision, and values that distinguish it from other
+/// responses of this kind.
 pub(crate) type Summary = Vec<i64>;
 
 const PUT: i64 = 1;
@@ -50,18 +50,15 @@ struct Version {
     lease: i64,
 }
 
-/// A change of one key, as a watcher is to see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchedChange {
     pub key: Bytes,
     pub main: i64,
-    /// `None`: the key was deleted.
+    /// State after the change; `None` if the key was deleted.
     pub put: Option<KeyPair>,
-    /// The key just before.
     pub previous: Option<KeyPair>,
 }
 
-/// What a key held after a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPair {
     pub value: Bytes,
@@ -75,9 +72,9 @@ pub(crate) struct KeyPair {
 pub(crate) struct Model {
     pub revision: i64,
     pub compact_revision: i64,
-    /// Every change, in the order of their revisions and operations.
+    /// All changes, in the order of revisions and operations.
     changes: Vec<WatchedChange>,
-    /// Oldest first.
+    /// Versions of each key, oldest first.
     keys: BTreeMap<Bytes, Vec<Version>>,
     pub leases: LeaseModel,
     pub members: MemberModel,
@@ -95,7 +92,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Carries out a command of the entry at `at` and foretells its answer.
+    /// Executes a command of the entry at `at` and returns the expected response.
     pub fn apply(
         &mut self,
         kind: &Kind,
@@ -163,7 +160,7 @@ impl Model {
                     Err(refusal) => refused(refusal),
                 })
             }
-            // Only its member hears the answer.
+            // The response is only used by the proposing member.
             Kind::RaiseLevel(raise) => {
                 self.levels.apply(at.index, raise, &self.members.membership());
                 Ok(vec![0])
@@ -178,7 +175,6 @@ impl Model {
         id == 0 || self.leases.holds(id)
     }
 
-    /// The keys that are attached to a lease at `revision`.
     pub fn keys_of_lease(&self, id: i64, revision: i64) -> Vec<Bytes> {
         let is_attached = |history: &Vec<Version>| {
             let newest = history.iter().rev().find(|version| version.main <= revision);
@@ -188,7 +184,6 @@ impl Model {
         attached.map(|(key, _)| key.clone()).collect()
     }
 
-    /// All of them at one revision, and nothing else.
     fn delete_keys_of(&mut self, id: i64) {
         let keys = self.keys_of_lease(id, self.revision);
         let main = self.revision + 1;
@@ -198,8 +193,8 @@ impl Model {
         self.revision += i64::from(!keys.is_empty());
     }
 
-    /// Keys of a range, with a digest of them, as a store at `revision`, compacted to `compact_revision`,
-    /// must answer it.
+    /// Returns the expected count and digest of a range, for a store at `revision`, compacted to
+    /// `compact_revision`.
     pub fn range(
         &self,
         request: &RangeRequest,
@@ -242,7 +237,6 @@ impl Model {
         self.keys.get(key)?.last().filter(|newest| newest.version > 0)
     }
 
-    /// Changes of main revisions from `first` to `last`, in order.
     pub fn changes(&self, first: i64, last: i64) -> &[WatchedChange] {
         let before = |revision: i64| self.changes.partition_point(|change| change.main < revision);
         let (from, to) = (before(first), before(last.saturating_add(1)));
@@ -299,7 +293,7 @@ impl Model {
         Ok(summary)
     }
 
-    /// Carries out operations of a transaction, in order. A transaction among them compares nothing.
+    /// Executes operations of a transaction, in order. Nested transactions have no compares.
     fn operations(
         &mut self,
         ops: &[RequestOp],
@@ -334,7 +328,7 @@ impl Model {
         Ok(())
     }
 
-    /// Why an operation of a transaction refuses all of it.
+    /// Returns why an operation causes its whole transaction to be rejected.
     fn refusal(&self, op: &RequestOp) -> Option<RefusalReason> {
         match &op.request {
             Some(Request::RequestRange(range)) => {
@@ -348,7 +342,8 @@ impl Model {
         }
     }
 
-    /// A key that is not there has version and revisions 0, and no value that could be equal to anything.
+    /// Evaluates a compare. A missing key has version and revisions 0, and its value equals no
+    /// operand.
     fn holds(&self, compare: &Compare) -> bool {
         let found = self.newest(&compare.key);
         let number = |wanted: i64, is: fn(&Version) -> i64| found.map_or(0, is).cmp(&wanted);
@@ -381,7 +376,7 @@ fn fold_pair(digest: u64, key: &[u8], value: &[u8], numbers: [i64; 4]) -> u64 {
     numbers.iter().fold(fold(fold(digest, key), value), |digest, number| fold_number(digest, *number as u64))
 }
 
-/// A real range in the oracle's words.
+/// Converts a real range response to the oracle's format.
 pub(crate) fn digest_of(range: &RangeResponse) -> (i64, u64) {
     let fold = |digest, kv: &api::mvccpb::KeyValue| {
         fold_pair(digest, &kv.key, &kv.value, [kv.create_revision, kv.mod_revision, kv.version, kv.lease])
@@ -389,7 +384,7 @@ pub(crate) fn digest_of(range: &RangeResponse) -> (i64, u64) {
     (range.count, range.kvs.iter().fold(0, fold))
 }
 
-/// A real answer in the oracle's words.
+/// Converts a real response to the oracle's format.
 pub(crate) fn summary_of(outcome: &Outcome) -> Summary {
     let revision =
         |header: &Option<api::etcdserverpb::ResponseHeader>| header.as_ref().map_or(0, |h| h.revision);
@@ -435,22 +430,22 @@ fn summarise(answers: &[ResponseOp], summary: &mut Summary) {
     }
 }
 
-/// A digest of a token; that of no token is another one.
+/// Digests a token. An empty token has a distinct digest.
 fn digest_of_token(token: &str) -> i64 {
     fold(AUTH as u64, token.as_bytes()) as i64
 }
 
-/// Whether the answer refuses who asks.
+/// Reports whether the request was rejected because of its user.
 pub(crate) fn is_of_access(outcome: &Outcome) -> bool {
     outcome.as_ref().is_err_and(|error| RefusalReason::of(error).is_some_and(RefusalReason::is_of_access))
 }
 
-/// The revision that an answer names; none for a refusal.
+/// Returns the revision in a response; none for a rejection.
 pub(crate) fn revision_of(summary: &[i64]) -> Option<i64> {
     (summary[0] != REFUSED).then(|| summary[1])
 }
 
-/// Whether the answer stands for a change: then its revision is its own.
+/// Reports whether the response belongs to a change, and contains that change's revision.
 pub(crate) fn is_change(summary: &[i64]) -> bool {
     summary[0] == PUT
 }

@@ -1,6 +1,5 @@
-//! Refusals of etcd that the oracle foretells.
+//! Errors that the oracle predicts.
 
-/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
     Compacted = 1,
@@ -23,12 +22,12 @@ pub(crate) enum RefusalReason {
     AuthFailed = 17,
     RootUserMissing = 18,
     RootRoleMissing = 19,
-    /// Root cannot be taken away while permissions are checked.
+    /// Root cannot be deleted while auth is enabled.
     Protected = 20,
 }
 
 impl RefusalReason {
-    /// The refusal that an answer stands for, if it is one of those above.
+    /// Converts a response error, if it is one of the above.
     pub fn of(error: &api::Error) -> Option<RefusalReason> {
         Some(match error {
             api::Error::Compacted => RefusalReason::Compacted,
@@ -55,7 +54,7 @@ impl RefusalReason {
         })
     }
 
-    /// Whether it is about who asks, and not about what is asked.
+    /// Reports whether it is caused by the user, not by the request.
     pub fn is_of_access(self) -> bool {
         matches!(
             self,

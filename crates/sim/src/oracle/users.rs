@@ -1,10 +1,10 @@
-//! What commands make of users, roles and permissions, and what a user may do.
+//! Model of users, roles and permissions.
 //!
-//! * The keys of a run are numbered. A set of keys is a set of points: an even one for each key, the odd
-//!   one after it for everything up to the next.
-//! * A user may do what all points that it touches allow, from any of its roles.
+//! * The keys of a run are numbered. A set of keys is a set of points: an even one for each key,
+//!   the odd one after it for the gap up to the next key.
+//! * A user may access a set if each of its points is permitted by any of its roles.
 //!
-//! Shares no code with `state-machine` beyond the shapes of requests and what a store holds.
+//! Shares no code with `state-machine` except the types of requests and stored state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,12 @@ use state_machine::command::{Caller, Kind};
 use super::refusal::RefusalReason;
 
 const ROOT: &str = "root";
-/// Above the points of all keys: the number of a key has two digits.
+/// Exclusive upper bound of the points of all keys: keys have two-digit numbers.
 const POINTS: u32 = 200;
 
 type Points = BTreeSet<u32>;
 
-/// A range as it is written: the key and the range end.
+/// A range in request format: the key and the range end.
 type RangeBytes = (Bytes, Bytes);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,28 +34,25 @@ struct User {
     roles: BTreeSet<String>,
 }
 
-/// Users, roles, and whether permissions are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UserModel {
     is_enabled: bool,
-    /// Counts from 0; the auth revision counts from 1.
+    /// Starts at 0; the auth revision starts at 1.
     changes: u64,
     users: BTreeMap<String, User>,
-    /// With the type of each permission.
     roles: BTreeMap<String, BTreeMap<RangeBytes, i32>>,
 }
 
-/// What a request does with keys.
 #[derive(Debug, Default)]
 struct Uses {
     read: Points,
     write: Points,
-    /// All keys of these are written.
+    /// Leases: all of their keys are written.
     leases: Vec<i64>,
 }
 
 impl UserModel {
-    /// What a store or a member holds, in the words of the oracle.
+    /// Converts the state of a store or a member to the oracle's format.
     pub fn found(state: &AuthState) -> UserModel {
         let user = |(name, user): (&String, &std::sync::Arc<api::authpb::User>)| {
             let roles = user.roles.iter().cloned().collect();
@@ -74,7 +71,8 @@ impl UserModel {
         }
     }
 
-    /// Why a command of `caller` is refused before it is carried out. `keys_of` gives the keys of a lease.
+    /// Returns why a command of `caller` is rejected before its execution. `keys_of` returns the
+    /// keys of a lease.
     pub fn refusal(
         &self,
         kind: &Kind,
@@ -107,7 +105,6 @@ impl UserModel {
         }
     }
 
-    /// Whether a user may read a range.
     pub fn may_read(&self, user: &str, key: &Bytes, end: &Bytes) -> bool {
         let uses = Uses { read: points(key, end), ..Uses::default() };
         !self.is_enabled || self.permits(user, &uses, |_| Vec::new())
@@ -134,7 +131,7 @@ impl UserModel {
         granted.flat_map(|((key, end), _)| points(key, end)).collect()
     }
 
-    /// Carries out a change of the entry at `index`. A token that is issued is returned.
+    /// Executes a change in the entry at `index`. Returns the token if one is issued.
     pub fn apply(&mut self, change: &Auth, index: LogIndex) -> Result<Option<String>, RefusalReason> {
         let before = self.clone();
         let done = match change {
@@ -156,7 +153,7 @@ impl UserModel {
             other => self.change(other),
         };
         done?;
-        // An enabling is no change of what users may do.
+        // Enabling auth does not change permissions.
         let is_counted = !matches!(change, Auth::Enable(_)) && is_change(change, &before, self);
         self.changes += u64::from(is_counted);
         Ok(None)
@@ -253,7 +250,8 @@ impl UserModel {
     }
 }
 
-/// Whether the auth revision moves. What is granted again moves it unless it is a role of a user.
+/// Reports whether the auth revision is incremented. Repeated grants increment it, except for a
+/// role of a user.
 fn is_change(change: &Auth, before: &UserModel, after: &UserModel) -> bool {
     match change {
         Auth::Disable(_) | Auth::UserGrantRole(_) => before != after,
@@ -261,7 +259,6 @@ fn is_change(change: &Auth, before: &UserModel, after: &UserModel) -> bool {
     }
 }
 
-/// Commands that no client sends.
 fn is_of_members(kind: &Kind) -> bool {
     matches!(kind, Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::PublishMember(_) | Kind::RaiseLevel(_))
 }
@@ -303,7 +300,7 @@ impl Uses {
     }
 }
 
-/// The points of one key, of the keys from one to below another, or of all from one on.
+/// Returns the points of a key, of a range, or of all keys from a start key.
 fn points(key: &[u8], end: &[u8]) -> Points {
     let point = |key: &[u8]| 2 * number(key);
     match end {
@@ -313,7 +310,7 @@ fn points(key: &[u8], end: &[u8]) -> Points {
     }
 }
 
-/// That of `key07` is 7.
+/// Parses the number of a key: 7 for `key07`.
 fn number(key: &[u8]) -> u32 {
     key[3..].iter().fold(0, |number, digit| 10 * number + u32::from(digit - b'0'))
 }
@@ -333,7 +330,7 @@ mod tests {
         Bytes::copy_from_slice(text.as_bytes())
     }
 
-    /// Root, and a user who reads key02 to key04 and writes key03.
+    /// Creates root, and a user that may read key02 to key04 and write key03.
     fn model() -> UserModel {
         let mut model = UserModel::default();
         let add = |name: &str| Auth::UserAdd(AddUser { name: name.into(), ..AddUser::default() });

@@ -1,5 +1,6 @@
-//! What one watcher must see: each change of its keys once, in order, in whole revisions, and never before
-//! the member that sends it serves that revision. What a progress answer claims must have been sent before.
+//! Model of a watcher. It must receive each change of its keys once, in order, in whole revisions,
+//! and never before the sending member serves that revision. All changes up to a progress
+//! notification must have been sent before it.
 
 use api::etcdserverpb::WatchResponse;
 use api::mvccpb::event::EventType;
@@ -8,7 +9,6 @@ use bytes::Bytes;
 
 use super::model::{KeyPair, Model, WatchedChange};
 
-/// What a watcher asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Interest {
     pub key: Bytes,
@@ -18,7 +18,7 @@ pub(crate) struct Interest {
     pub previous: bool,
 }
 
-/// The member that a response comes from, and the oracle.
+/// The oracle, and the state of the member that sent a response.
 #[derive(Clone, Copy)]
 pub(crate) struct OracleView<'a> {
     pub model: &'a Model,
@@ -29,20 +29,20 @@ pub(crate) struct OracleView<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct WatcherModel {
     pub interest: Interest,
-    /// The first revision that is not complete here. 0 until the create request is answered, if it asked for
-    /// none.
+    /// First revision that was not completely received. 0 until the create request is confirmed,
+    /// without a start revision.
     pub next: i64,
-    /// Parts of a response that is not complete.
+    /// Fragments of an incomplete response.
     parts: Vec<Event>,
 }
 
 impl WatcherModel {
-    /// A watcher from `next` on; 0 means from the revision after the one at its creation.
+    /// Creates a watcher that starts at `next`; 0 means after the revision at its creation.
     pub fn new(interest: Interest, next: i64) -> WatcherModel {
         WatcherModel { interest, next, parts: Vec::new() }
     }
 
-    /// The create request was answered, with the header's `revision`.
+    /// Checks the response to the create request, with the header's `revision`.
     pub fn created(&mut self, revision: i64, view: OracleView<'_>) -> Result<(), String> {
         if revision > view.revision {
             return Err(format!("created at {revision}, on a member at {}", view.revision));
@@ -53,7 +53,7 @@ impl WatcherModel {
         Ok(())
     }
 
-    /// Takes a response with events. Returns how many events are complete now.
+    /// Checks a response with events. Returns the number of completely received events.
     pub fn events(&mut self, response: WatchResponse, view: OracleView<'_>) -> Result<u64, String> {
         let header = response.header.as_ref().map_or(0, |header| header.revision);
         self.parts.extend(response.events);
@@ -81,7 +81,6 @@ impl WatcherModel {
         Ok(events.len() as u64)
     }
 
-    /// The member claims that it has sent everything up to `revision`.
     pub fn progress(&mut self, revision: i64, view: OracleView<'_>) -> Result<(), String> {
         if revision > view.revision {
             return Err(format!("progress to {revision}, on a member at {}", view.revision));
@@ -96,7 +95,6 @@ impl WatcherModel {
         Ok(())
     }
 
-    /// The member cancels the watcher because its next revision was compacted.
     pub fn compacted(&mut self, revision: i64, view: OracleView<'_>) -> Result<(), String> {
         if self.next >= revision || revision > view.compact_revision {
             let (next, compacted) = (self.next, view.compact_revision);
@@ -109,17 +107,17 @@ impl WatcherModel {
         Ok(())
     }
 
-    /// The stream is gone, and with it a response that was not complete.
+    /// Handles a broken stream, dropping an incomplete response.
     pub fn disconnected(&mut self) {
         self.parts.clear();
     }
 
-    /// Whether a change up to `revision` was not received.
+    /// Reports whether a change up to `revision` was not received.
     pub fn lacks(&self, model: &Model, revision: i64) -> bool {
         self.next > 0 && !self.expected(model, revision).is_empty()
     }
 
-    /// Changes from the next revision to `last` that the watcher asked for.
+    /// Returns the changes from the next revision to `last` that match the watcher.
     fn expected<'m>(&self, model: &'m Model, last: i64) -> Vec<&'m WatchedChange> {
         let Interest { key, range_end, puts, deletes, .. } = &self.interest;
         let inside = |at: &Bytes| if range_end.is_empty() { at == key } else { at >= key && at < range_end };

@@ -1,4 +1,4 @@
-//! Kinds of requests, for whom a member takes a client, and what it lets users read.
+//! Kinds of requests, and the members' view of users.
 
 use api::etcdserverpb::RangeRequest;
 use state_machine::command::Kind;
@@ -7,41 +7,35 @@ use crate::oracle::{Breach, Truth};
 use mvcc::{KeyRange, LogIndex};
 use state_machine::{AuthTable, Need, WhenExpired};
 
-/// What a member is asked for.
 pub(crate) enum Ask {
     Write(Kind),
-    /// Waits for a read point.
     Read(RangeRequest),
-    /// Answered from the member's store at once.
+    /// Served from the member's store immediately.
     Serializable(RangeRequest),
-    /// Answered by the leader.
     Lease(LeaseQuestion),
-    /// The keys that are attached to a lease, after a read point.
+    /// Returns the keys attached to a lease, after a read index.
     KeysOfLease(i64),
 }
 
-/// A question to the leader.
 #[derive(Clone, Debug)]
 pub(crate) enum LeaseQuestion {
     Renew(Vec<i64>, WhenExpired),
     Remaining(i64),
 }
 
-/// What a member knows of users when it is asked.
+/// A member's view of users at the time of a request.
 pub(crate) struct UserView {
     pub table: AuthTable,
-    /// The newest entry that it has applied.
     pub applied: LogIndex,
 }
 
 impl UserView {
-    /// The user and the auth revision that a command is proposed with. None while permissions are not
-    /// checked.
+    /// Returns the user and auth revision for a proposal. None while auth is disabled.
     pub fn caller<'u>(&self, user: &'u str) -> Option<(&'u str, u64)> {
         self.table.is_enabled().then(|| (user, self.table.revision()))
     }
 
-    /// Whether a user may read a range, which the oracle must say as well.
+    /// Reports whether a user may read a range, and checks that the oracle agrees.
     pub fn may_read(
         &self,
         user: &str,

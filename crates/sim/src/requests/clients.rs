@@ -1,9 +1,10 @@
-//! Clients: each asks for one thing at a time, of any member, and holds the answer against what it knows.
+//! Clients: each has a single request in flight, to any member, and checks the response.
 //!
-//! * What a client is told is never older than what any client was told before it asked: that, and the truth about
-//!   every revision, is strict serializability, because every answer carries its revision.
-//! * A read gives what the oracle gives at that revision, whichever member and whichever history it is asked of.
-//! * A request without an answer says nothing; its write may appear later.
+//! * A response is never older than any response received before the request was sent. Combined
+//!   with the reference history, this implies strict serializability, because every response has a
+//!   revision.
+//! * A read returns the oracle's result at that revision, for every member and requested revision.
+//! * The outcome of a request without a response is unknown; its write may be applied later.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,6 @@ use crate::oracle::{
 };
 use crate::plan::RunConfig;
 
-/// Names one request for ever.
 pub(crate) type RequestId = u64;
 
 enum Kinds {
@@ -38,23 +38,20 @@ struct Request {
     member: u64,
     asked: u64,
     kind: Kinds,
-    /// The newest revision that any client had been told of when this was asked.
+    /// Latest revision known to any client when the request was sent.
     floor: i64,
-    /// Of a client that is not root.
+    /// User of the request, unless it is root.
     user: Option<&'static str>,
 }
 
-/// What a member is handed.
 pub(crate) enum MemberInput {
     Propose(Bytes),
     Read,
-    /// To be read at once: what, and by which user.
+    /// Range to read immediately, and the user.
     Serializable(RangeRequest, Option<&'static str>),
-    /// For the leader.
     Lease(LeaseQuestion),
 }
 
-/// Who asks whom.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker {
     pub client: u64,
@@ -62,30 +59,28 @@ pub(crate) struct Asker {
     pub trade: Trade,
 }
 
-/// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trade {
     Keys,
     Leases,
-    /// Keys as a user, and changes of users.
+    /// Keys as a user, and auth changes.
     Users,
 }
 
-/// What is left to do after an answer of the leader about leases.
+/// Action after the leader has responded to a lease request.
 pub(crate) enum AfterLeaseAnswer {
-    /// The request ended before.
+    /// The request had already completed.
     Nothing,
     Rest {
         client: u64,
     },
-    /// Some of its leases had expired, and were not revoked yet.
+    /// Retry: some leases had expired, but were not revoked yet.
     AskAgain {
         member: u64,
         question: LeaseQuestion,
     },
 }
 
-/// Ids of leases that are remembered.
 const GRANTED_MAX: usize = 4;
 
 #[derive(Default)]
@@ -93,14 +88,13 @@ pub(crate) struct Clients {
     next: RequestId,
     open: BTreeMap<RequestId, Request>,
     newest_told: i64,
-    /// Leases whose ids were chosen by members, newest last.
+    /// Leases with ids assigned by members, latest last.
     granted: Vec<i64>,
-    /// Writes that no member let in.
+    /// Writes that were not admitted by any member.
     refused: Vec<u64>,
 }
 
 impl Clients {
-    /// A new request.
     pub fn ask(
         &mut self,
         asker: Asker,
@@ -154,12 +148,11 @@ impl Clients {
         }
     }
 
-    /// When an open request was asked.
     pub fn asked_at(&self, id: RequestId) -> Option<u64> {
         self.open.get(&id).map(|request| request.asked)
     }
 
-    /// A write was answered after the entry at `index` was applied. Returns the client.
+    /// Handles the response to a write, applied by the entry at `index`. Returns the client.
     pub fn write_answered(
         &mut self,
         id: RequestId,
@@ -189,7 +182,7 @@ impl Clients {
         Ok(request.client)
     }
 
-    /// A read point was reached: reads from the member's store. Returns the client.
+    /// Executes a read on the member's store after its read index. Returns the client.
     pub fn may_read(
         &mut self,
         id: RequestId,
@@ -223,7 +216,6 @@ impl Clients {
         Ok(request.client)
     }
 
-    /// The leader answered a question.
     pub fn lease_answered(
         &mut self,
         id: RequestId,
@@ -264,19 +256,19 @@ impl Clients {
         Ok(AfterLeaseAnswer::Rest { client: request.client })
     }
 
-    /// A request ended without an answer. Returns the client, unless it ended before.
+    /// Handles a request without a response. Returns the client, unless it had completed.
     pub fn gone(&mut self, id: RequestId) -> Option<u64> {
         self.open.remove(&id).map(|request| request.client)
     }
 
-    /// The member did not let a request in: it has no effect, now or ever.
+    /// Records that a member did not admit a request: it must never have an effect.
     pub fn not_let_in(&mut self, id: RequestId) {
         if let Some(Request { kind: Kinds::Write { digest, .. }, .. }) = self.open.remove(&id) {
             self.refused.push(digest);
         }
     }
 
-    /// No write was applied that was not let in.
+    /// Checks that no write was applied without being admitted.
     pub fn check_refused(&self, truth: &Truth) -> Result<(), Breach> {
         match self.refused.iter().find(|digest| truth.has_applied(**digest)) {
             Some(_) => Err("a write was applied that no member had let in".into()),
@@ -284,17 +276,17 @@ impl Clients {
         }
     }
 
-    /// Every request that was open at a member that went down.
     pub fn open_at(&self, member: u64) -> Vec<RequestId> {
         self.open.iter().filter(|(_, request)| request.member == member).map(|(id, _)| *id).collect()
     }
 }
 
-/// Field 1000 of the command: no version of the state machine knows it, so all skip it.
+/// Number of an extra field of the command, unknown to every version of the state machine, which
+/// therefore skips it.
 const NUMBER_FIELD: u64 = 1000;
 
-/// The command with the number of its request appended: two requests never have the same bytes, and the oracle notices a
-/// command that is committed twice.
+/// Appends the request number to a command: commands are unique, and the oracle detects duplicate
+/// commits.
 pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
     let mut bytes = command.to_vec();
     for mut number in [NUMBER_FIELD << 3, id] {
@@ -307,8 +299,8 @@ pub(crate) fn numbered(command: Bytes, id: RequestId) -> Bytes {
     bytes.into()
 }
 
-/// Reads a range for a user, or for root, and holds it against the oracle at the store's revision, which is returned.
-/// None: the user may not read it.
+/// Reads a range for a user, or for root, and compares it with the oracle. Returns the store's
+/// revision; None if the user has no permission.
 pub(crate) fn read(
     range: &RangeRequest,
     user: Option<&str>,
@@ -322,7 +314,7 @@ pub(crate) fn read(
     }
 }
 
-/// Reads a range and holds it against the oracle at the store's revision, which is returned.
+/// Reads a range, and compares it with the oracle. Returns the store's revision.
 fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) -> Result<i64, Breach> {
     let (revision, compacted) = (store.revision(), store.compact_revision());
     let found = match state_machine::range(store, range, &()) {
@@ -346,7 +338,7 @@ fn check_range(range: &RangeRequest, store: &Store, truth: &Truth) -> Result<i64
     Ok(revision)
 }
 
-/// Holds the keys of a lease against the oracle at the store's revision, which is returned.
+/// Compares the keys of a lease with the oracle. Returns the store's revision.
 fn check_keys_of_lease(lease: i64, store: &Store, truth: &Truth) -> Result<i64, Breach> {
     let revision = store.revision();
     let found =
@@ -358,28 +350,24 @@ fn check_keys_of_lease(lease: i64, store: &Store, truth: &Truth) -> Result<i64, 
     Ok(revision)
 }
 
-/// Requests for changes of the members have ids from here on, up to those of tasks; those of clients below.
+/// First request id of membership changes. Client requests have lower ids, tasks higher ones.
 pub(crate) const CHANGES: RequestId = 1 << 61;
 
-/// Whether a request is one for a change of the members.
 pub(crate) fn is_member_change(request: RequestId) -> bool {
     (CHANGES..2 * CHANGES).contains(&request)
 }
 
-/// A change that a member proposed.
 pub(crate) struct ProposedChange {
     pub member: u64,
     pub digest: u64,
     pub change: Change,
-    /// Its proposer was answered, or its time is up.
+    /// True if its proposer got a response or timed out.
     pub is_over: bool,
 }
 
-/// All changes that were proposed, by number.
 #[derive(Default)]
 pub(crate) struct ProposedChanges {
     pub proposed: BTreeMap<RequestId, ProposedChange>,
-    /// The members when they were looked at last.
     pub placed: Membership,
 }
 
@@ -388,7 +376,7 @@ impl ProposedChanges {
         self.placed = founders;
     }
 
-    /// The proposers at a member that went down get no answer.
+    /// Handles a member that went down: its proposers get no response.
     pub fn gone_at(&mut self, member: u64) {
         let at_member = self.proposed.values_mut().filter(|proposed| proposed.member == member);
         at_member.for_each(|proposed| proposed.is_over = true);

@@ -1,7 +1,7 @@
-//! What clients ask for: puts, deletes, transactions, compactions, and reads of all sorts.
+//! Generates client requests: puts, deletes, transactions, compactions, and reads of all kinds.
 //!
-//! Requests are such as pass the checks before consensus: what they are refused for afterwards (a compacted revision, one
-//! in the future) is part of the run.
+//! All requests pass the checks before consensus. Later errors, for a compacted or a future
+//! revision, are part of the run.
 
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
@@ -15,13 +15,15 @@ use super::ask::Ask;
 use crate::chance::{Chance, mix};
 use crate::plan::{IDENTITY, RunConfig};
 
-/// How often, of a thousand, a put has a value that looks like frames of the log, in the seeds that have such values.
+/// Probability, per thousand, that the value of a put imitates log frames, in seeds with such
+/// values.
 const FORGED: u64 = 300;
 const FORGED_FRAMES: u64 = 60;
-/// Segments that a run's log has, more or less.
+/// Approximate number of log segments in a run.
 const FORGED_SEQUENCES: u64 = 40;
 
-/// Draws requests from chance. `id` makes values unique; `newest` is the newest revision that any client was told of.
+/// Request generator. `id` makes values unique; `newest` is the latest revision known to any
+/// client.
 pub(crate) struct Draw<'a> {
     pub config: &'a RunConfig,
     pub chance: &'a mut Chance,
@@ -49,13 +51,14 @@ impl Draw<'_> {
         if self.config.forges && self.chance.per_mille(FORGED) {
             return PutRequest { key: self.key(), value: self.forged(), ..PutRequest::default() };
         }
-        // Sizes differ, so that groups, segments, batches and blocks do as well.
+        // Vary the size, and so the size of groups, segments, batches and blocks.
         let size = self.chance.within(8, self.config.value_bytes_max) as usize;
         PutRequest { key: self.key(), value: value(self.id, size), ..PutRequest::default() }
     }
 
-    /// Frames of segments that may follow, one after the other at all distances from a multiple of four, which is
-    /// where frames of a log begin. They are harmful once the segment they lie in is reused as one that they name.
+    /// Creates a value with frames of possible future segments, at all offsets modulo four, the
+    /// alignment of log frames. They are harmful if their segment is later reused under the name
+    /// that they contain.
     fn forged(&mut self) -> Bytes {
         let mut words = (0..).map(|part: u64| mix(self.id << 16 | part));
         let mut noise = || words.next().expect("noise does not end");
@@ -74,12 +77,12 @@ impl Draw<'_> {
         DeleteRangeRequest { key, range_end, prev_kv: false }
     }
 
-    /// One key, or some neighbours.
     fn keys(&mut self) -> (Bytes, Bytes) {
         neighbours(self.config.keys, self.chance)
     }
 
-    /// Mostly the newest; else an older one, which may be compacted, or one that is not written yet.
+    /// Draws a revision: mostly the latest, otherwise an older, possibly compacted one, or a future
+    /// one.
     fn revision(&mut self) -> i64 {
         match self.chance.within(0, 10) {
             0..6 => 0,
@@ -94,8 +97,8 @@ impl Draw<'_> {
     }
 
     fn compaction(&mut self) -> CompactionRequest {
-        // Not at 0, although that is allowed: from then on etcd, and this store as well, answers a question for the
-        // newest hash with that of revision 0.
+        // Not at 0, although that is allowed: afterwards etcd, and this store as well, returns the
+        // hash of revision 0 if the latest one is requested.
         let revision = (self.newest - self.chance.within(0, 40) as i64).max(1);
         CompactionRequest { revision, physical: false }
     }
@@ -103,7 +106,7 @@ impl Draw<'_> {
     fn txn(&mut self) -> TxnRequest {
         let count = self.chance.within(0, 3);
         let compare = (0..count).map(|_| self.compare()).collect();
-        // Keys of one branch differ: a revision changes a key once.
+        // Keys within a branch must differ: a revision changes a key at most once.
         let first = self.chance.within(0, self.config.keys);
         let mut success = vec![self.op(first)];
         success.push(self.op(first + 1));
@@ -142,7 +145,6 @@ impl Draw<'_> {
     }
 }
 
-/// One of `keys` keys, or a range of some neighbours.
 pub(super) fn neighbours(keys: u64, chance: &mut Chance) -> (Bytes, Bytes) {
     let from = chance.within(0, keys);
     if chance.per_mille(700) {
@@ -155,8 +157,8 @@ pub(super) fn key(number: u64) -> Bytes {
     Bytes::from(format!("key{number:02}"))
 }
 
-/// No two requests have the same. Most are noise, or packing would leave little to log, to trim and to stream; some are dull, so that
-/// batches are packed as well.
+/// Creates a unique value. Most are incompressible; otherwise there would be little to log, trim
+/// and stream. Some are compressible, so that compressed batches occur as well.
 fn value(id: u64, size: usize) -> Bytes {
     if id.is_multiple_of(8) {
         return Bytes::from(format!("{id:0size$}"));

@@ -1,4 +1,4 @@
-//! What lease clients ask for: grants, revokes, keys with leases, renewals, remaining times.
+//! Requests of lease clients: grants, revokes, keys with leases, renewals, remaining times.
 
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RequestOp, TxnRequest};
@@ -9,14 +9,14 @@ use super::ask::{Ask, LeaseQuestion};
 use super::draw::Draw;
 use crate::chance::mix;
 
-/// Ids that clients choose: so few that they meet. Others are chosen by the member, as for a request without
-/// an id.
+/// Number of ids that clients choose: few, so that they collide. Members assign ids to the
+/// remaining requests.
 const IDS: u64 = 6;
-/// Seconds. Most leases expire while faults happen, and all of those before the end.
+/// TTLs in seconds. Most leases expire during the faults, and all of these before the end.
 const TTLS: [i64; 8] = [1, 1, 2, 2, 3, 3, 4, 100];
 
 impl Draw<'_> {
-    /// `granted`: ids that members have chosen.
+    /// Draws a request. `granted` are ids assigned by members.
     pub fn ask_of_leases(mut self, granted: &[i64]) -> Ask {
         let id = self.lease(granted);
         match self.chance.within(0, 100) {
@@ -48,7 +48,8 @@ impl Draw<'_> {
         LeaseGrantRequest { id, ttl }
     }
 
-    /// One key is attached, another one is put without a lease or attached as well.
+    /// Creates a transaction that attaches one key, and puts a second one with or without the
+    /// lease.
     fn txn_with(&mut self, lease: i64) -> TxnRequest {
         let first = self.chance.within(0, self.config.keys);
         let other = *self.chance.pick(&[0, lease]);

@@ -1,4 +1,4 @@
-//! Requests of clients, and what came of them.
+//! Client requests and their results.
 
 mod ask; // kinds of requests, and what users may read
 mod draw; // what is asked for

@@ -1,5 +1,4 @@
-//! What user clients ask for: changes of users, roles and permissions, tokens, and requests that may be
-//! refused.
+//! Requests of user clients: auth changes, tokens, and requests that may be rejected.
 
 use api::authpb::Permission;
 use api::authpb::permission::Type;
@@ -21,12 +20,12 @@ use super::draw::{Draw, neighbours};
 
 const USERS: [&str; 3] = ["u0", "u1", "u2"];
 const ROLES: [&str; 3] = ["r0", "r1", "r2"];
-/// Ids of leases that lease clients choose, see there.
+/// Number of lease ids chosen by lease clients.
 const LEASES: u64 = 6;
 const TYPES: [Type; 3] = [Type::Read, Type::Write, Type::Readwrite];
 
 impl Draw<'_> {
-    /// A request, and the user who asks. `auth_revision`: that of the member that is asked.
+    /// Draws a user and a request. `auth_revision` is that of the requested member.
     pub fn ask_as_user(mut self, auth_revision: u64) -> (&'static str, Ask) {
         let user = *self.chance.pick(&USERS);
         let ask = match self.chance.within(0, 100) {
@@ -62,7 +61,7 @@ impl Draw<'_> {
         DeleteRangeRequest { key, range_end, prev_kv: self.chance.per_mille(300) }
     }
 
-    /// One operation, so many transactions deep: no key is changed twice.
+    /// Creates an operation nested in `depth` transactions. Does not change a key twice.
     fn txn_of_user(&mut self, depth: u64) -> TxnRequest {
         let request = match self.chance.within(0, 3) {
             _ if depth > 0 => Request::RequestTxn(self.txn_of_user(depth - 1)),
@@ -100,7 +99,6 @@ impl Draw<'_> {
         }
     }
 
-    /// What it takes until permissions are checked.
     fn step_to_enable(&mut self) -> Auth {
         let name = || ROOT.to_owned();
         match self.chance.within(0, 3) {

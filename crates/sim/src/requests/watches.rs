@@ -1,10 +1,10 @@
-//! Watch clients: each has one stream to one member, creates and cancels watchers on it, reads at its own
-//! pace, and goes on at another member when its stream breaks.
+//! Watch clients: each has a stream to one member, creates and cancels watchers on it, reads at its
+//! own pace, and reconnects to another member when the stream breaks.
 //!
-//! * Create requests are answered in order. No response of a watcher comes before the answer, none after its
-//!   end.
-//! * A watcher that goes on elsewhere asks for the first revision that it has not seen: nothing is missed or
-//!   repeated.
+//! * Create requests are confirmed in order. A watcher sends no response before its confirmation or
+//!   after its cancellation.
+//! * After a reconnect, a watcher starts at the first revision that it has not received, so that
+//!   events are neither lost nor repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,29 +19,28 @@ use crate::chance::Chance;
 use crate::count::{RunReport, Statistic};
 use crate::oracle::{Breach, Interest, OracleView, WatcherModel};
 
-/// Watchers of one client. More find nothing that these do not.
+/// Maximum number of watchers per client. More would not find additional bugs.
 const WATCHERS_MAX: usize = 5;
 
-/// The watch id of answers that concern no watcher or all of them.
+/// Watch id of responses that apply to no watcher or to all of them.
 const NO_WATCHER: i64 = -1;
 
 #[derive(Default)]
 pub(crate) struct WatchClient {
-    /// The member and the run of it that the stream leads to.
+    /// Member of the stream, and its run.
     pub connection: Option<(u64, u64)>,
-    /// By a number of the client's own.
+    /// Watchers by client-assigned number.
     watchers: BTreeMap<u64, WatcherModel>,
     created: u64,
-    /// Create requests without an answer, oldest first.
+    /// Pending create requests, oldest first.
     creating: VecDeque<u64>,
     /// Watchers by their ids on this stream.
     live: BTreeMap<i64, u64>,
-    /// Ids whose end was requested.
     cancelling: Vec<i64>,
 }
 
 impl WatchClient {
-    /// A stream was opened: what was watched on the one before goes on.
+    /// Handles a new stream: re-creates the watchers of the previous one.
     pub fn connected(&mut self, member: u64, boot: u64) -> Vec<WatchRequest> {
         assert!(self.connection.is_none(), "a client has one stream");
         self.connection = Some((member, boot));
@@ -49,7 +48,6 @@ impl WatchClient {
         numbers.into_iter().map(|number| self.create(number)).collect()
     }
 
-    /// The stream broke, or was closed.
     pub fn disconnected(&mut self) {
         self.connection = None;
         self.creating.clear();
@@ -58,7 +56,7 @@ impl WatchClient {
         self.watchers.values_mut().for_each(WatcherModel::disconnected);
     }
 
-    /// What the client asks for next. `newest` is the newest revision that any client knows.
+    /// Draws the next request. `newest` is the latest revision known to any client.
     pub fn draw(&mut self, keys: u64, newest: i64, chance: &mut Chance) -> WatchRequest {
         let ends = |id: &&i64| !self.cancelling.contains(id);
         let live: Vec<i64> = self.live.keys().filter(ends).copied().collect();
@@ -95,7 +93,7 @@ impl WatchClient {
         }))
     }
 
-    /// Takes a response. Returns what the client requests because of it.
+    /// Handles a response. Returns requests that it triggers.
     pub fn receive(
         &mut self,
         response: WatchResponse,
@@ -135,8 +133,8 @@ impl WatchClient {
         Ok(None)
     }
 
-    /// A watcher came to its end: as requested, or because what it needs is compacted. Then the client begins
-    /// again with what is left.
+    /// Handles a canceled watcher: as requested, or because its next revision is compacted. In that
+    /// case the client re-creates it at the oldest available revision.
     fn ended(
         &mut self,
         id: i64,
@@ -168,7 +166,7 @@ impl WatchClient {
         self.watchers.get_mut(&number).expect("a live watcher is known")
     }
 
-    /// The first watcher that has not received everything up to the oracle's revision.
+    /// Returns the first watcher that has not received all events up to the oracle's revision.
     pub fn lacking(&self, view: OracleView<'_>) -> Option<String> {
         let lacks = |watcher: &&WatcherModel| watcher.lacks(view.model, view.model.revision);
         let lacking = self.watchers.values().find(lacks)?;

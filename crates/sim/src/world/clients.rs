@@ -1,4 +1,4 @@
-//! Requests of clients: when they are asked, and of which member.
+//! Schedules client requests and selects their members.
 
 use raft_node::RequestOrigin;
 
@@ -9,10 +9,11 @@ use crate::member::{CommandRoute, MemberError, TaskResult, is_task};
 use crate::plan::{KnownBug, MILLISECOND, SECOND};
 use crate::requests::{Asker, MemberInput, RequestId, Trade, UserView, is_member_change, read};
 
-/// Before the end clients stop, and all members must catch up.
+/// Final period without client requests, in which all members must catch up.
 const QUIET: u64 = 6 * SECOND;
 impl World {
-    /// Some clients know who leads, or led: a member that believes to lead is asked more than others.
+    /// Selects a member. A member that considers itself the leader is preferred, since some clients
+    /// know the leader.
     fn choose_member(&mut self) -> u64 {
         let mut present = self.ids();
         present.retain(|id| !self.absent.contains_key(id));
@@ -29,7 +30,7 @@ impl World {
         }
         let member = if member == 0 { self.choose_member() } else { member };
         if let Some(left) = self.pause_left(member) {
-            // The request waits in a socket, as messages of peers do.
+            // The request waits in a socket, like messages of peers.
             let jitter = self.chances.clients.within(0, 3 * MILLISECOND);
             self.after(left + jitter, WorldEvent::Client { client, member });
             return Ok(());
@@ -77,7 +78,7 @@ impl World {
         self.turn(member)
     }
 
-    /// What a client asks for: keys, then leases, then as users, by their numbers.
+    /// Returns the kind of a client by its number: keys, then leases, then users.
     fn trade(&self, client: u64) -> Trade {
         match client.checked_sub(self.plan.clients) {
             None => Trade::Keys,
@@ -86,7 +87,6 @@ impl World {
         }
     }
 
-    /// What a running member knows of users.
     pub fn access(&self, member: u64) -> UserView {
         let up = self.see(member).up.as_ref().expect("only a running member is asked");
         UserView { table: up.applier.machine().users().clone(), applied: up.applier.applied().index }

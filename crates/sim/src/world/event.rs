@@ -1,4 +1,4 @@
-//! What can happen, and when.
+//! Scheduled events.
 
 use bytes::Bytes;
 use raft_node::{PeerState, SnapshotOutcome};
@@ -11,7 +11,7 @@ pub(super) enum WorldEvent {
         to: u64,
         boot: u64,
     },
-    /// So many ticks at once, after a jump of the clock.
+    /// Several ticks at the same time, after a jump of the clock.
     Burst {
         to: u64,
         boot: u64,
@@ -21,10 +21,9 @@ pub(super) enum WorldEvent {
         from: u64,
         to: u64,
         bytes: Bytes,
-        /// The run of the member in whose inbox it waits.
+        /// Set while the message waits in the inbox of this run.
         inbox: Option<u64>,
     },
-    /// The transport noticed that a peer is not reached.
     Unreachable {
         to: u64,
         boot: u64,
@@ -34,7 +33,7 @@ pub(super) enum WorldEvent {
         to: u64,
         boot: u64,
     },
-    /// The log thread goes on with what a sync released.
+    /// The log thread continues to process the results of a sync.
     Release {
         to: u64,
         boot: u64,
@@ -43,7 +42,6 @@ pub(super) enum WorldEvent {
         to: u64,
         boot: u64,
     },
-    /// The store writes a checkpoint or compacts.
     Maintain {
         to: u64,
         boot: u64,
@@ -53,55 +51,49 @@ pub(super) enum WorldEvent {
         to: u64,
         boot: u64,
     },
-    /// A snapshot's stream goes on.
     Stream {
         number: u64,
     },
-    /// The sender of a snapshot hears how its stream ended.
+    /// The sender of a snapshot is notified of the outcome.
     Report {
         to: u64,
         boot: u64,
         peer: u64,
         outcome: SnapshotOutcome,
     },
-    /// A member loses its disks while these others are unreachable.
+    /// A member loses its disks while these members are unreachable.
     LoseDisk {
         to: u64,
         unreachable: Vec<u64>,
     },
-    /// A member with an empty log asks all others.
+    /// A member with an empty log queries all other members.
     Inquire {
         to: u64,
         boot: u64,
     },
-    /// The question of such a member arrives.
     Asked {
         to: u64,
         asker: u64,
         boot: u64,
     },
-    /// The answer does.
     Answered {
         to: u64,
         boot: u64,
         peer: u64,
         answer: PeerState,
     },
-    /// Asks a member for something; 0 lets chance choose which.
+    /// Sends a client request to a member; 0 selects one at random.
     Client {
         client: u64,
         member: u64,
     },
-    /// The watch hub of a member takes a turn.
     Hub {
         to: u64,
         boot: u64,
     },
-    /// A watch client acts.
     Watch {
         client: u64,
     },
-    /// Something about leases.
     Lease {
         to: u64,
         event: LeaseEvent,
@@ -112,21 +104,19 @@ pub(super) enum WorldEvent {
     Restart {
         to: u64,
     },
-    /// One of the schedules that the seed has, by its place among them.
     Fault {
         schedule: usize,
     },
-    /// A member looks for the id of one that greets it in the lists of the members that it knows.
+    /// A member looks up an unknown sender in the lists of its known members.
     Vouch {
         to: u64,
         boot: u64,
         peer: u64,
     },
-    /// An operator tries to promote a learner that has started.
     Promote {
         to: u64,
     },
-    /// A member that knows that it was removed ends.
+    /// A removed member stops after it has learned of its removal.
     Stop {
         to: u64,
     },
@@ -134,27 +124,25 @@ pub(super) enum WorldEvent {
     Heal,
 }
 
-/// What the members of a cluster have to cope with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FaultPhase {
     Faults,
-    /// A minority is missing; everything else works.
+    /// A minority is missing; all other components work.
     Reduced,
     Calm,
 }
 
-/// How a member is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DownMembers {
     Down,
     Isolated,
-    /// It sends, but hears nothing.
+    /// Sends, but receives no messages.
     Deaf,
-    /// It hears, but nothing of what it sends arrives.
+    /// Receives, but its messages are lost.
     Mute,
 }
 
-/// An event and its place in time. Ordered by time, then by when it was planned.
+/// A scheduled event. Ordered by time, then by number.
 pub(super) struct ScheduledEvent {
     pub at: u64,
     pub number: u64,

@@ -1,7 +1,8 @@
-//! What goes wrong: partitions, crashes, pauses, a bad network, bad disks, bad clocks, lost stores; and how everything heals.
+//! Fault injection: partitions, crashes, pauses, network, disk and clock faults, lost stores; and
+//! recovery.
 //!
-//! Faults overlap as they come: a member may crash inside a partition while another stands still. Any number of members
-//! may be down at once, all of them included; what was acknowledged must survive that.
+//! Faults may overlap: a member may crash inside a partition while another is paused. Any number of
+//! members may be down at the same time, even all of them; acknowledged data must survive that.
 
 use raft_node::{Event, Lane, LogIndex, Role};
 use wal::testing::Fault;
@@ -16,14 +17,14 @@ use crate::network::{Backlog, DelayTail, Network, NetworkFaults};
 use crate::plan::{FaultKind, MILLISECOND, SECOND};
 
 impl World {
-    /// One thing goes wrong, or the network heals, and the next one of its kind is planned.
+    /// Injects a fault, or heals the network, and schedules the next fault of this kind.
     pub(super) fn fault(&mut self, number: usize) -> Result<(), MemberError> {
         if self.phase != FaultPhase::Faults {
             return Ok(());
         }
         let next = self.schedules[number].wait();
         self.after(next, WorldEvent::Fault { schedule: number });
-        // Taken out while it is used: everything about this fault is drawn from its own numbers.
+        // Cloned while in use: all details of this fault are drawn from its own stream.
         let kind = self.schedules[number].kind;
         let mut chance = self.schedules[number].chance.clone();
         let went = self.carry_out(kind, &mut chance);
@@ -34,7 +35,7 @@ impl World {
     fn carry_out(&mut self, kind: FaultKind, chance: &mut Chance) -> Result<(), MemberError> {
         let present = self.ids();
         let victim = *chance.pick(&present);
-        // Half of what hits one member hits the leader: that is where most can go wrong.
+        // Half of the faults of a single member affect the leader, where most can go wrong.
         let victim = self.leader().filter(|_| chance.per_mille(500)).unwrap_or(victim);
         match kind {
             FaultKind::Partition => self.partition(chance),
@@ -43,7 +44,7 @@ impl World {
                 self.network.faults = NetworkFaults::rough(chance);
                 self.count(Statistic::Weathers);
             }
-            // Half of the crashes wait until the member has something to write, and meet it there.
+            // Half of the crashes wait until the member has data to write.
             FaultKind::Crash if chance.per_mille(500) => self.site(victim).doomed = true,
             FaultKind::Crash => self.crash(victim),
             FaultKind::AllDown => {
@@ -78,7 +79,7 @@ impl World {
             FaultKind::Clock => self.wrong_clock(victim, chance),
             FaultKind::Transfer => return self.move_leadership(victim),
             FaultKind::Tails => {
-                // Up to a dozen election timeouts. A spell ends when the next one begins.
+                // Up to a dozen election timeouts. This lasts until the next fault of its kind.
                 let messages = *chance.pick(&[0, 5, 30]);
                 self.network.tail = DelayTail { messages, delay_max: chance.within(SECOND, 12 * SECOND) };
                 self.count(Statistic::Tails);
@@ -90,7 +91,7 @@ impl World {
         Ok(())
     }
 
-    /// One direction between the victim and another member stops for one lane.
+    /// Blocks a lane in one direction between the victim and another member.
     fn break_lane(&mut self, victim: u64, chance: &mut Chance) {
         let present = self.ids();
         let other = *chance.pick(&present);
@@ -104,7 +105,7 @@ impl World {
         }
     }
 
-    /// A disk of the member takes nothing more for a while; the member stops and cannot start meanwhile.
+    /// Fills a disk of the member for some time. The member stops and cannot start until then.
     fn full_disk(&mut self, id: u64, chance: &mut Chance) {
         let until = self.now + chance.within(SECOND / 2, 6 * SECOND);
         let is_log = chance.per_mille(500);
@@ -116,7 +117,7 @@ impl World {
     }
 
     fn partition(&mut self, chance: &mut Chance) {
-        // Mostly a shape of its own, sometimes one upon another.
+        // Mostly a single partition, sometimes combined with previous ones.
         if chance.per_mille(700) {
             self.network.heal();
         }
@@ -126,7 +127,7 @@ impl World {
         self.count(shape);
     }
 
-    /// The member dies; its clients hear nothing more, and it comes back after a while.
+    /// Crashes the member and schedules its restart. Its clients get no response.
     pub(super) fn crash(&mut self, id: u64) {
         if self.see(id).up.is_none() {
             return;
@@ -136,7 +137,8 @@ impl World {
         self.comes_back(id);
     }
 
-    /// One of the next calls to one of the member's disks fails, perhaps one of its next start.
+    /// Makes one of the next calls to one of the member's disks fail, possibly during its next
+    /// start.
     fn failing_disk(&mut self, id: u64, chance: &mut Chance) {
         let fault = *chance.pick(&[Fault::InputOutput, Fault::NoSpace]);
         let calls = chance.within(0, 30);
@@ -154,13 +156,13 @@ impl World {
             self.report.add(Statistic::DiskErrors, 1);
         }
         if chance.per_mille(300) && self.see(id).up.is_some() {
-            // It is the start that meets the error.
+            // The start encounters the error.
             self.site(id).up = None;
             self.comes_back(id);
         }
     }
 
-    /// A disk failed: the process has ended, and is started again later.
+    /// Handles a disk failure: the process has exited, and is restarted later.
     pub(super) fn disk_failed(&mut self, id: u64) {
         self.tell(|| format!("member {id} stops: its disk failed"));
         self.sites[id as usize - 1].stop_failed(&mut self.chances.members);
@@ -174,7 +176,6 @@ impl World {
         self.after(down, WorldEvent::Restart { to: id });
     }
 
-    /// What was asked of a member that is down ends without an answer.
     pub(super) fn forget_requests(&mut self, id: u64) {
         for request in self.clients.open_at(id) {
             self.gone(request);
@@ -183,10 +184,11 @@ impl World {
         self.lease_tasks.forget(id);
     }
 
-    /// The store's disk is replaced by an empty one; the log's stays.
+    /// Replaces the store's disk by an empty one, but not the log's.
     ///
-    /// Of a minority only: what most members have lost cannot be restored. And of a lone member only while its log begins at the
-    /// beginning, and nothing waits for its disk: that could be a trim, which the crash may still carry out.
+    /// Limited to a minority, since a majority's data cannot be restored. On a single member, only
+    /// if its log starts at the first entry and has no pending write: that could be a trim, which
+    /// the crash may still execute.
     fn lost_store(&mut self, id: u64) {
         let (wiped, voters) = (self.lacking_data(id), self.voters());
         let site = self.see(id);
@@ -205,7 +207,8 @@ impl World {
         }
     }
 
-    /// A member gives its state up. Of a minority only, as with lost stores: until it has the leader's it cannot lead.
+    /// Makes a member discard its state. Limited to a minority, like lost stores: the member cannot
+    /// lead before it has received the leader's state.
     fn reseed(&mut self, id: u64) -> Result<(), MemberError> {
         let (lacking, count) = (self.lacking_data(id), self.voters().len() as u64);
         let gauges = self.see(id).up.as_ref().map(|up| up.node.gauges());
@@ -221,15 +224,16 @@ impl World {
         self.turn(id)
     }
 
-    /// How many members other than this one lack what they once acknowledged.
+    /// Returns the number of other voters that lack acknowledged data.
     fn lacking_data(&self, id: u64) -> u64 {
         let voters = self.voters();
         let others = voters.into_iter().filter(|other| *other != id);
         others.filter(|other| self.see(*other).lacks_data()).count() as u64
     }
 
-    /// The disks of log and store are replaced by empty ones. Of a minority only, and in clusters that have begun on all
-    /// members but a minority: two empty logs of three are a first start to all that can be asked.
+    /// Replaces the disks of log and store by empty ones. Limited to a minority, and to clusters in
+    /// which a majority has entries: two empty logs out of three look like a first start to all
+    /// reachable members.
     pub(super) fn lost_disk(&mut self, id: u64, unreachable: &[u64]) {
         if !self.may_lose_disk(id) {
             return;
@@ -242,7 +246,8 @@ impl World {
         }
     }
 
-    /// Also of a learner, in a cluster of any size: no majority counts what it has.
+    /// Reports whether the member may lose its disks. Always true for a learner, since no majority
+    /// depends on it.
     fn may_lose_disk(&self, id: u64) -> bool {
         let voters = self.voters();
         if !voters.contains(&id) {
@@ -263,7 +268,7 @@ impl World {
         self.count(Statistic::LostDisks);
     }
 
-    /// What the log's disk had confirmed changes. The next start is refused, and the disks are replaced.
+    /// Corrupts synced data of the log. The next start is rejected, and the disks are replaced.
     fn damage_log(&mut self, id: u64, chance: &mut Chance) {
         if !self.may_lose_disk(id) || self.see(id).damaged {
             return;
@@ -276,15 +281,15 @@ impl World {
         }
     }
 
-    /// A member does not start from its log, and says so.
+    /// Handles a start that was rejected because of a corrupt log.
     pub(super) fn damage_found(&mut self, id: u64) {
         self.count(Statistic::DamageFound);
         self.replace_disks(id);
         self.comes_back(id);
     }
 
-    /// For a while a bare majority commits alone. Then one of it loses its disks, and starts with only those in reach that
-    /// missed all that.
+    /// Lets a bare majority commit entries for a while. Then one of its members loses its disks,
+    /// and starts while only those members are reachable that have missed the entries.
     fn lose_disk_of_majority(&mut self, chance: &mut Chance) {
         let voters = self.voters();
         let is_voter = |leader: &u64| voters.contains(leader);
@@ -301,7 +306,7 @@ impl World {
         self.after(delay, WorldEvent::LoseDisk { to: majority[0], unreachable });
     }
 
-    /// Cuts these members off from all others, and not from each other.
+    /// Partitions these members from the rest, but not from each other.
     fn isolate(&mut self, isolated: &[u64]) {
         for one in isolated {
             for other in self.ids().into_iter().filter(|other| !isolated.contains(other)) {
@@ -337,17 +342,17 @@ impl World {
         self.turn(leader)
     }
 
-    /// The faults end, but for a minority that is missing. The majority has to serve.
+    /// Stops the faults, except that a minority is missing. The majority has to serve.
     pub(super) fn reduce(&mut self) -> Result<(), MemberError> {
         let mut chance = Chance::stream(self.plan.seed, "absent");
         self.begin(FaultPhase::Reduced);
         let voters = self.voters();
-        // A change that may still be committed could make a majority of what is a minority now.
+        // A change in flight could turn a minority into a majority.
         let count = match self.changes_under_way() {
             0 if voters.len() > 2 => chance.within(1, (voters.len() as u64 - 1) / 2 + 1),
             _ => 0,
         };
-        // Those that lost data are missing first, then perhaps the leader.
+        // First the members that lost data, then possibly the leader.
         let mut order: Vec<u64> = voters.iter().copied().filter(|id| self.see(*id).lacks_data()).collect();
         order.extend(self.leader().filter(|leader| chance.per_mille(500) && voters.contains(leader)));
         let start = chance.within(0, voters.len() as u64) as usize;
@@ -383,7 +388,6 @@ impl World {
         self.start_all()
     }
 
-    /// The end of all faults: members that are down come up, and from now on everything works.
     pub(super) fn heal(&mut self) -> Result<(), MemberError> {
         if self.phase == FaultPhase::Reduced {
             self.check_served()?;
@@ -393,7 +397,6 @@ impl World {
         self.start_all()
     }
 
-    /// A phase without faults begins.
     fn begin(&mut self, phase: FaultPhase) {
         (self.phase, self.phase_began, self.served) = (phase, self.now, None);
         self.network = Network::new(self.config.order);

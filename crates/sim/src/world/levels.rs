@@ -1,7 +1,9 @@
-//! Versions: members that know fewer commands than others are upgraded one by one, and sometimes set back.
+//! Mixed versions: members with a lower command level are upgraded one by one, and sometimes
+//! downgraded.
 //!
-//! As the process does it: the leader raises the cluster's level when every member has announced more, and a
-//! member that knows less than that level is not heard, does not join, and stops before it applies the raise.
+//! As in the process, the leader raises the cluster's level when every member has announced a
+//! higher one. Messages of a member below the cluster's level are ignored; it does not join, and
+//! stops before it applies the raise.
 
 use state_machine::{CommandLevel, Lineage, level};
 
@@ -13,22 +15,20 @@ use crate::member::Then;
 use crate::oracle::Breach;
 use crate::plan::{FaultKind, SECOND};
 
-/// The version before: what a member announces that announces nothing.
+/// Level of a version that does not announce one.
 pub(super) const OLDER: CommandLevel = CommandLevel(0);
-/// How often, of a thousand, another version is an older one.
+/// Probability, per thousand, that a version change is a downgrade.
 const BACK: u64 = 250;
-/// How many founders and joiners, of a thousand, begin with the older version.
+/// Number of initial and joining members, per thousand, that start with the older version.
 const BEGIN_OLDER: u64 = 700;
 
 impl World {
-    /// The version of a member that starts for the first time.
     pub(super) fn first_level(&mut self) -> CommandLevel {
         let kind = self.schedules.iter_mut().find(|schedule| schedule.kind == FaultKind::Versions);
         let is_older = kind.is_some_and(|schedule| schedule.chance.per_mille(BEGIN_OLDER));
         if is_older { OLDER } else { CommandLevel::OWN }
     }
 
-    /// A member is stopped and started as another version.
     pub(super) fn change_version(&mut self, id: u64, chance: &mut Chance) {
         let to = if chance.per_mille(BACK) { OLDER } else { CommandLevel::OWN };
         if self.see(id).level != to {
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Members that are older are replaced at the end of the faults.
+    /// Upgrades all older members when the faults stop.
     pub(super) fn upgrade_all(&mut self) {
         for id in self.ids() {
             if self.see(id).level < CommandLevel::OWN {
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// Whether two members understand each other, as the hello of the process says.
+    /// Reports whether two members are compatible, by the rules of the process's hello.
     pub(super) fn understand_each_other(&self, one: u64, other: u64) -> bool {
         let is_known = |of: u64, by: u64| {
             let up = self.see(of).up.as_ref();
@@ -57,7 +57,7 @@ impl World {
         is_known(one, other) && is_known(other, one)
     }
 
-    /// The leader's turn.
+    /// Proposes to raise the level, in the leader's turn.
     pub(super) fn raise_level(&mut self, id: u64) {
         let site = self.see(id);
         let up = site.up.as_ref().expect("it has a turn");
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// A member stops, or does not start: the cluster uses commands that it does not know.
+    /// Handles a member that is too old for the commands of the cluster.
     pub(super) fn too_old(&mut self, id: u64) -> Result<(), Breach> {
         let site = &mut self.sites[id as usize - 1];
         if !site.went_back {
@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// A joiner that is too old for the cluster does not start. Its operator upgrades it.
+    /// Upgrades a joining member that is too old for the cluster.
     pub(super) fn joiner_is_too_old(&mut self, id: u64, cluster: CommandLevel) -> bool {
         if self.see(id).level >= cluster {
             return false;

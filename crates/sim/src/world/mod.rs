@@ -1,16 +1,16 @@
-//! Time, and what happens next.
+//! Event loop of the simulation.
 //!
-//! A queue of events, ordered by time and then by when they were planned. Each is carried out on one
-//! member, which then turns; what that calls for is planned in its turn.
+//! A queue of events, ordered by time and then by number. Each event affects one member, which then
+//! takes a turn; follow-up events are scheduled.
 //!
 //! ```text
 //!   faults ──▶ in some seeds: a minority is missing, all else works ──▶ calm ──▶ verdict
 //! ```
 //!
-//! In the second phase the majority must serve; in the third all must serve, and come to one state.
+//! In the second phase the majority must serve; in the third all members must serve, and converge.
 //!
-//! * `steps` carries events out, `faults` makes things go wrong, `verdict` judges.
-//! * A member whose disk fails stops and is started again later; a breach ends the run.
+//! * `steps` executes events, `faults` injects faults, `verdict` checks the result.
+//! * A member with a failing disk stops and is restarted later; a breach stops the run.
 
 mod event; // what can happen, and when
 mod state; // everything there is in a run

@@ -1,4 +1,4 @@
-//! Plays a run: takes what is planned, in order, until it ends.
+//! Executes a run: processes scheduled events in order.
 
 use std::cmp::Reverse;
 
@@ -8,15 +8,13 @@ use crate::member::MemberError;
 use crate::oracle::Breach;
 use crate::plan::{RunPlan, SECOND};
 
-/// Events between two comparisons of a part of all members' states.
+/// Number of events between two comparisons of a part of all members' states.
 const RECOUNT_EVERY: u64 = 200;
 
-/// Plays a run to its end.
 pub fn run(plan: RunPlan) -> Result<RunReport, Breach> {
     play(plan, None)
 }
 
-/// Plays a run and tells it.
 pub fn run_traced(plan: RunPlan, trace: Trace) -> Result<RunReport, Breach> {
     play(plan, Some(trace))
 }
@@ -42,7 +40,7 @@ fn play(plan: RunPlan, trace: Option<Trace>) -> Result<RunReport, Breach> {
 }
 
 impl World {
-    /// Carries something out. If a disk failed on the way, its member stops there and then.
+    /// Executes `work`. If it fails because of a disk fault, the affected member stops.
     fn guarded(&mut self, work: impl FnOnce(&mut World) -> Result<(), MemberError>) -> Result<(), Breach> {
         match work(self) {
             Ok(()) => Ok(()),

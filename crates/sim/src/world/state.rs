@@ -1,4 +1,4 @@
-//! Everything there is in a run: members, network, clients, and what is planned.
+//! State of a run: members, network, clients, and scheduled events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -16,16 +16,18 @@ use crate::oracle::Elections;
 use crate::plan::{CALM, FaultSchedule, MILLISECOND, REDUCED, RunConfig, RunPlan, SECOND, schedules};
 use crate::requests::{Clients, ProposedChanges, WatchClient};
 
-/// Fewer than clients that write: each has several watchers.
+/// Number of watch clients. Fewer than writing clients, since each has several watchers.
 const WATCH_CLIENTS: u64 = 3;
-/// Clients that ask for leases only. Their numbers follow those of the other clients.
+/// Number of clients that only request leases. Numbered after the key clients.
 pub(super) const LEASE_CLIENTS: u64 = 2;
-/// Clients that ask as users and change users, in the seeds that have them. Their numbers follow those.
+/// Number of clients that send requests as users and change users, in some seeds. Numbered after
+/// the lease clients.
 const USER_CLIENTS: u64 = 2;
-/// How many seeds of a thousand have them: where permissions are checked, the others are refused more.
+/// Number of seeds per thousand with user clients. Not all, because auth causes more requests of
+/// other clients to be rejected.
 const USER_SEEDS: u64 = 400;
 
-/// Random numbers for what is always going on; each fault has its own stream, see [`FaultSchedule`].
+/// Random streams of regular events. Each fault has a separate stream, see [`FaultSchedule`].
 pub(super) struct EventChances {
     pub members: Chance,
     pub network: Chance,
@@ -38,17 +40,15 @@ pub(super) struct EventChances {
     pub changes: Chance,
 }
 
-/// A snapshot on its way.
 pub(super) struct SnapshotTransfer {
     pub from: (u64, u64),
     pub to: u64,
-    /// The receiver's run, once it has begun to receive.
+    /// Run of the receiver, once it has started to receive.
     pub receiver: Option<u64>,
     pub export: Export,
     pub message: Bytes,
 }
 
-/// Receives a line for everything that happens.
 pub type Trace = Box<dyn FnMut(&str)>;
 
 pub(super) struct World {
@@ -59,37 +59,35 @@ pub(super) struct World {
     pub(super) queue: BinaryHeap<Reverse<ScheduledEvent>>,
     pub chances: EventChances,
     pub schedules: Vec<FaultSchedule>,
-    /// In the order of their ids, which begin at 1.
     pub sites: Vec<SimMember>,
     pub network: Network,
-    /// Links that work: sender and receiver, and the runs of both.
+    /// Working links: sender and receiver, and the runs of both.
     pub links: BTreeMap<(u64, u64), (u64, u64)>,
-    /// Snapshots on their way, by number.
     pub streams: BTreeMap<u64, SnapshotTransfer>,
     pub streams_begun: u64,
     pub clients: Clients,
     pub watches: Vec<WatchClient>,
     pub lease_tasks: LeaseTasks,
-    /// The boot clocks of the members' machines, in the order of their ids.
+    /// Boot clocks of the members' machines, by id.
     pub boot_clocks: Vec<BootClock>,
     pub truth: SharedTruth,
     pub changes: ProposedChanges,
     pub elections: Elections,
-    /// The walk over the members' states, whose parts are compared.
+    /// Cursor of the incremental comparison of the members' states.
     pub recount: Option<RecountPass>,
     pub report: RunReport,
     pub phase: FaultPhase,
-    /// When this phase began.
     pub phase_began: u64,
-    /// When the first write was acknowledged in this phase.
+    /// Time of the first acknowledged write in this phase.
     pub served: Option<u64>,
     pub end: u64,
-    /// The members that are missing in the second phase.
+    /// Missing members in the second phase.
     pub absent: BTreeMap<u64, DownMembers>,
     trace: Option<Trace>,
 }
 
-/// A stream of chance for each kind of event, so that one more event of a kind changes no other kind.
+/// Creates a random stream per kind of event, so that an additional event of one kind does not
+/// affect other kinds.
 fn event_chances(seed: u64) -> EventChances {
     let stream = |name| Chance::stream(seed, name);
     EventChances {
@@ -174,14 +172,15 @@ impl World {
         self.queue.push(Reverse(ScheduledEvent { at: self.now + delay, number: self.planned, what }));
     }
 
-    /// What a wiped member had sent is lost. Its connections ended with its process, long before its disk was replaced.
+    /// Drops the messages of a wiped member. Its connections were closed long before its disk was
+    /// replaced.
     pub fn drop_messages_of(&mut self, id: u64) {
         self.queue.retain(
             |Reverse(planned)| !matches!(planned.what, WorldEvent::Deliver { from, .. } if from == id),
         );
     }
 
-    /// Messages that are still on their way arrive soon: a connection that works again delivers its backlog.
+    /// Makes messages in flight arrive soon: a repaired connection delivers its backlog.
     pub fn deliver_backlog(&mut self) {
         let queue = std::mem::take(&mut self.queue);
         let mut soonest = BTreeMap::new();
@@ -189,7 +188,7 @@ impl World {
         planned.sort_unstable();
         for mut next in planned {
             if let WorldEvent::Deliver { from, to, .. } = &next.what {
-                // Their order stays.
+                // Preserve their order.
                 let at = soonest.entry((*from, *to)).or_insert(self.now);
                 *at = (*at).max(next.at.min(self.now + self.chances.network.within(0, SECOND / 2)));
                 next.at = *at;
@@ -198,7 +197,8 @@ impl World {
         }
     }
 
-    /// All that run or are started again, in order; removed ones until they know that.
+    /// Returns the members that run or will be restarted, by id. Includes removed ones that have
+    /// not learned of it.
     pub fn ids(&self) -> Vec<u64> {
         self.sites.iter().filter(|site| site.stage == MemberStage::Present).map(|site| site.id).collect()
     }
@@ -211,7 +211,6 @@ impl World {
         &self.sites[id as usize - 1]
     }
 
-    /// A member that leads, as it believes.
     pub fn leader(&self) -> Option<u64> {
         self.sites.iter().find(|site| site.leads()).map(|site| site.id)
     }
@@ -221,14 +220,12 @@ impl World {
         self.tell(|| format!("{count:?}"));
     }
 
-    /// A line of the trace, if there is one.
     pub fn tell(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace(&format!("{:>12.6}  {}", self.now as f64 / SECOND as f64, line()));
         }
     }
 
-    /// Folds an event into the trace.
     pub(super) fn note(&mut self, what: &WorldEvent) {
         self.report.events += 1;
         let (kind, to) = match what {

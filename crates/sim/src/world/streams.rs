@@ -1,15 +1,15 @@
-//! Snapshots on their way: a checkpoint of one member, chunk by chunk, into a place next to another one's
-//! store.
+//! Snapshot streams: a checkpoint of one member, sent in chunks to a separate location on another
+//! member's disk.
 //!
 //! ```text
 //!   offer ─▶ export pinned ─▶ chunk · chunk … ─▶ staged, synced ─▶ message to the receiver's Raft ─▶ install or ignore
-//!                               └─ a cut, a crash, a lost way ─▶ reported as failed; Raft begins again
+//!                               └─ a partition, a crash, a lost link ─▶ reported as failed; Raft starts again
 //! ```
 //!
-//! * A member sends one stream to each other member at a time; a newer one replaces it.
-//! * One store is received at a time, of the leader that the receiver knows; one that is whole keeps its place
-//!   until Raft has made up its mind.
-//! * A stream ends with either of its members' runs.
+//! * A member sends at most one stream to each other member; a new stream replaces the old one.
+//! * A member receives a single store at a time, from its leader. A complete one is retained until
+//!   Raft has decided about it.
+//! * A stream is aborted when either member stops.
 
 use raft_node::{Event, SnapshotOffer, SnapshotOutcome};
 
@@ -20,20 +20,19 @@ use crate::member::MemberError;
 use crate::panics::lock;
 use crate::plan::{MILLISECOND, SECOND};
 
-/// How often a stream breaks off between two chunks, of a thousand.
+/// Probability, per thousand, that a stream breaks between two chunks.
 const CUT: u64 = 15;
 
-/// Each so many streams, one is slow.
+/// One in this many streams is slow.
 const SLOW: u64 = 3;
 
-/// How often a member crashes soon after it has received a snapshot, of a thousand.
+/// Probability, per thousand, that a member crashes soon after it has received a snapshot.
 const CRASHES: u64 = 250;
 
-/// How far one step of a stream came.
 enum StreamStep {
     Chunk,
     All,
-    /// Another store has the place, or another member leads.
+    /// A complete store is staged, or another member leads.
     Refused,
 }
 
@@ -44,7 +43,7 @@ impl World {
         let export = lock(site.store_owner()).maintainer.export();
         let at = export.applied();
         assert!(at.index >= offer.at.index, "a checkpoint that is older than the one that was offered");
-        // As in a real sender: a new stream takes the place of the one before it, of which nothing is
+        // As in the real sender, a new stream replaces the previous one; the outcome of that is not
         // reported.
         let same = |(_, stream): &(&u64, &SnapshotTransfer)| stream.from == (from, boot) && stream.to == to;
         if let Some(replaced) = self.streams.iter().find(same).map(|(number, _)| *number) {
@@ -63,7 +62,8 @@ impl World {
         self.after(MILLISECOND, WorldEvent::Stream { number });
     }
 
-    /// The next chunk of a stream, or its end. Its sender is notified of each end, if it is still there.
+    /// Sends the next chunk of a stream, or finishes it. Notifies the sender of the outcome, if it
+    /// is still running.
     pub(super) fn stream(&mut self, number: u64) -> Result<(), MemberError> {
         let Some(mut stream) = self.streams.remove(&number) else { return Ok(()) };
         let ((from, boot), to) = (stream.from, stream.to);
@@ -85,7 +85,7 @@ impl World {
         }
         match self.carry(number, &mut stream) {
             Ok(StreamStep::Chunk) => {
-                // Some stores are large: the log is there long before the state.
+                // Some stores are large: the log arrives long before the state.
                 let is_slow = self.phase == FaultPhase::Faults && number.is_multiple_of(SLOW);
                 let fast = self.network.faults.delay_max.min(5 * MILLISECOND) + 200;
                 let delay = self.chances.streams.within(100, if is_slow { 400 * MILLISECOND } else { fast });
@@ -100,7 +100,7 @@ impl World {
             Ok(StreamStep::All) => {
                 self.report_stream(stream.from, to, SnapshotOutcome::Sent);
                 if self.phase == FaultPhase::Faults && self.chances.streams.per_mille(CRASHES) {
-                    // Between log and store: a crash now meets the install at any of its steps.
+                    // Between log and store: a crash now may interrupt the install at any step.
                     let soon = self.chances.streams.within(0, 12 * MILLISECOND);
                     self.after(soon, WorldEvent::Crash { to });
                 }
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Whether the way between sender and receiver is no more, or the receiver is another run.
+    /// Reports whether the connection is broken, or the receiver has restarted.
     fn is_cut(&mut self, stream: &SnapshotTransfer) -> bool {
         let ((from, _), to) = (stream.from, stream.to);
         let receiver = self.see(to);
@@ -123,7 +123,7 @@ impl World {
         !there || !reached || (self.phase == FaultPhase::Faults && self.chances.streams.per_mille(CUT))
     }
 
-    /// Takes a chunk from the sender's checkpoint to the receiver's disk.
+    /// Copies a chunk from the sender's checkpoint to the receiver's disk.
     fn carry(&mut self, number: u64, stream: &mut SnapshotTransfer) -> Result<StreamStep, MemberError> {
         let ((from, _), to) = (stream.from, stream.to);
         let is_first = stream.receiver.replace(self.see(to).boots).is_none();
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// What was received of a stream that broke off is of no use.
+    /// Discards the received part of an aborted stream.
     fn abort(&mut self, to: u64, number: u64) {
         if let Some(up) = &mut self.site(to).up
             && let Some((_, slot, _)) = up.staging.take_if(|staging| staging.0 == number)

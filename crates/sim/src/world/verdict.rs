@@ -1,8 +1,8 @@
-//! Progress: a majority that is up and connected serves soon and answers promptly; once everything has healed, all do, and come
-//! to one state.
+//! Liveness: a connected majority serves soon and responds promptly; after recovery, all members
+//! do, and their states converge.
 //!
-//! Progress is a promise as well: a lost answer that only a retry repairs, or an election that never ends, would break no
-//! other law, and no test would find it.
+//! Liveness needs separate checks: a lost response that is repaired only by a retry, or an endless
+//! election, breaks no other law.
 
 use bytes::Bytes;
 use mvcc::{Flip, KeyRange, RangeOptions, RecountAnswer, RecountBounds, Store};
@@ -17,19 +17,21 @@ use crate::oracle::{Breach, Truth};
 use crate::plan::{KnownBug, MILLISECOND, SECOND};
 use crate::requests::RequestId;
 
-/// Calm time after which all members have found a leader again.
+/// Calm time after which all members must have found a leader.
 const SETTLING: u64 = 8 * SECOND;
-/// When at the latest a write is acknowledged again. All clients may be waiting for requests that were lost before: each is
-/// given up after 70 ticks, of which the first may be one of four seconds that a slow clock has begun.
+/// Maximum time until a write is acknowledged again. All clients may be waiting for lost requests:
+/// each times out after 70 ticks, of which the first may take four seconds on a slow clock.
 const SERVING: u64 = 12 * SECOND;
-/// Longer than messages, syncs and batches take on a calm network; shorter than any retry.
+/// Maximum latency on a calm network: longer than messages, syncs and batches take, but shorter
+/// than any retry.
 const PROMPT: u64 = 300 * MILLISECOND;
 
-/// Blocks hold some kilobytes in a run.
+/// Limits of a recount. Blocks have some kilobytes in a run.
 const RECOUNT: RecountBounds = RecountBounds { records: 100, raw_bytes: 16 << 10 };
 
 impl World {
-    /// Once a majority is whole and has settled, no request of its members takes long.
+    /// Checks that a request was served promptly, if a majority has been connected and stable since
+    /// before it.
     pub fn check_prompt(&self, request: RequestId) -> Result<(), Breach> {
         let calm_since = self.phase_began + SETTLING;
         match self.clients.asked_at(request) {
@@ -43,9 +45,9 @@ impl World {
         }
     }
 
-    /// What is acknowledged is on the disks of a quorum.
+    /// Checks that an acknowledged entry is on the disks of a quorum.
     pub fn check_durable(&self, at: LogPosition, truth: &Truth) -> Result<(), Breach> {
-        // A leader may have committed it before it had applied the newest change before it.
+        // A leader may have committed it before it applied the last membership change before it.
         let (newest, before) = truth.members_at(at.index);
         if self.is_held_by_majority(newest, at) || self.is_held_by_majority(before, at) {
             return Ok(());
@@ -53,7 +55,7 @@ impl World {
         Err(format!("entry {at:?} was acknowledged, but no majority of {newest:?} has it synced").into())
     }
 
-    /// The phase ends: a write must have been acknowledged soon after it began.
+    /// Checks, at the end of a phase, that a write was acknowledged soon after its start.
     pub fn check_served(&self) -> Result<(), Breach> {
         let (phase, absent) = (self.phase, &self.absent);
         match self.served.map(|served| (served - self.phase_began) / MILLISECOND) {
@@ -65,7 +67,8 @@ impl World {
         }
     }
 
-    /// A part of the state of one member is recounted on all members, as the process does it: none that can say differs.
+    /// Recounts a part of a member's state on all members, as in the process, and checks that the
+    /// results agree.
     pub fn recount(&mut self) -> Result<(), MemberError> {
         let turn = self.report.events as usize;
         if self.plan.known_bug == KnownBug::BitsFlip {
@@ -79,7 +82,7 @@ impl World {
             self.recount = None;
             return Ok(());
         };
-        // A disk may refuse; then there is no digest. No disk of a store forgets or changes what it holds.
+        // I/O errors are possible, and yield no digest. But store disks never lose or change data.
         let digest = |id: u64, store: &Store| match store.recount(&span, &()) {
             Ok(RecountAnswer::Digest(digest)) => Ok(Some(digest)),
             Ok(RecountAnswer::Damaged) => Err(format!("member {id}: the recount of {span:?} finds damage")),
@@ -102,7 +105,6 @@ impl World {
         Ok(())
     }
 
-    /// A bit of one member's state.
     fn flip_a_bit(&self, turn: usize) {
         let Some(up) = self.sites[turn / 7 % self.sites.len()].up.as_ref() else { return };
         let all = KeyRange::new(Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
@@ -112,7 +114,8 @@ impl World {
         }
     }
 
-    /// Everything healed and came to rest: the cluster must have served, and all members must be equal.
+    /// Checks the final state after recovery: the cluster must have served, and all members must be
+    /// equal.
     pub fn finish(mut self) -> Result<RunReport, Breach> {
         self.check_served()?;
         self.check_watched()?;

@@ -1,4 +1,4 @@
-//! Watch clients and the hubs of the members: when they act.
+//! Schedules the actions of watch clients and of the members' hubs.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::member::{MemberError, MemberHub, is_in};
 use crate::oracle::{Breach, OracleView};
 use crate::plan::{MILLISECOND, SECOND};
 
-/// Before the end clients only read.
+/// Final period in which clients only read.
 const QUIET: u64 = 6 * SECOND;
-/// Rests between two reads then are shorter.
+/// Maximum delay between two reads in that period.
 const READING_REST_MAX: u64 = 20 * MILLISECOND;
 
 impl World {
@@ -19,12 +19,11 @@ impl World {
         Duration::from_micros(self.now)
     }
 
-    /// The watch hub of a member that is up.
     fn watching(&mut self, id: u64) -> &mut MemberHub {
         &mut self.site(id).up.as_mut().expect("only a running member watches").watching
     }
 
-    /// Plans a turn of the member's hub if something woke it.
+    /// Schedules a turn of the member's hub if it was woken.
     pub(super) fn plan_watching(&mut self, id: u64) {
         if self.site(id).up.as_mut().is_some_and(|up| up.watching.must_plan()) {
             let boot = self.see(id).boots;
@@ -50,7 +49,7 @@ impl World {
         Ok(())
     }
 
-    /// A watch client connects, asks for something, reads, or leaves.
+    /// Makes a watch client connect, send a request, read, or disconnect.
     pub(super) fn watch(&mut self, client: u64) -> Result<(), MemberError> {
         let is_quiet = self.now + QUIET > self.end;
         let wait_max = match self.chances.watches.within(0, 20) {
@@ -93,8 +92,8 @@ impl World {
         self.see(member).up.as_ref().map_or(1, |up| up.store.revision())
     }
 
-    /// Whether the newest list has it. A removed member that none of the others reaches runs on without a
-    /// leader; clients that ask for one leave it.
+    /// Reports whether the latest membership includes it. A removed member that is not notified
+    /// keeps running without a leader; clients that require a leader leave it.
     fn is_member(&self, id: u64) -> bool {
         is_in(&self.truth.get().model.members.membership(), id)
     }
@@ -116,7 +115,6 @@ impl World {
         self.plan_watching(member);
     }
 
-    /// Reads some responses, and holds each against the oracle.
     fn read_watch(&mut self, client: u64, member: u64) -> Result<(), MemberError> {
         let bytes_max = *self.chances.watches.pick(&[64, 1 << 10, 16 << 10]);
         let truth = self.truth.clone();
@@ -136,7 +134,6 @@ impl World {
         Ok(())
     }
 
-    /// In the end every watcher has received everything.
     pub(super) fn check_watched(&self) -> Result<(), Breach> {
         let truth = self.truth.get();
         let (revision, compact_revision) = (truth.model.revision, truth.model.compact_revision);
@@ -148,8 +145,8 @@ impl World {
     }
 }
 
-/// How long a client rests that would wait so long. It is awake when the time begins in which clients only
-/// read: five seconds of sleep would leave it one, and what it has not read by then would look lost.
+/// Limits the delay `wait` of a client, so that it is awake at the start of the read-only period:
+/// after a delay of five seconds only one would remain, and unread events would seem lost.
 fn rest(now: u64, end: u64, wait: u64) -> u64 {
     wait.min(end.saturating_sub(now + QUIET) + READING_REST_MAX)
 }

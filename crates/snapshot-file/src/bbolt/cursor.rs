@@ -1,17 +1,18 @@
-//! All keys of a bucket, in order.
+//! Ordered iteration over the keys of a bucket.
 //!
-//! * Keys ascend strictly, over pages as well. A key is not before the key that its branch has for its page,
-//!   nor at or after the branch's next key: otherwise a search in bbolt would not find it.
-//! * The pages that were read are counted. A walk that has read more pages than the file has is in a cycle,
-//!   or has read a page twice: it ends with an error.
-//! * Memory: one page for each level, the buffers of pages that were left, and a key.
+//! * Keys must ascend strictly, across pages too. A key must lie within the range that its branch gives
+//!   for the page; otherwise a search in bbolt would not find it.
+//! * The walk counts the pages read. If it reads more pages than the file has, a page was reached
+//!   twice, perhaps in a cycle, and the walk fails.
+//! * Memory: a page per level, recycled page buffers, and a key.
 
 use super::page::{Error, Extent, Page, PageKind, Result, Source};
 
-/// Levels of a tree. A branch has two children or more, so a valid tree of 2^32 pages has 32.
+/// Maximum height of a tree. A branch has at least two children, so a valid tree of 2^32 pages has 32
+/// levels.
 const LEVELS_MAX: usize = 32;
 
-/// Keys and values of one bucket.
+/// Keys and values of a bucket.
 pub struct BucketCursor<'s, S>(TreeWalk<'s, S>);
 
 impl<'s, S: Source> BucketCursor<'s, S> {
@@ -19,7 +20,7 @@ impl<'s, S: Source> BucketCursor<'s, S> {
         BucketCursor(walk)
     }
 
-    /// The next key and its value; `None` after the last one. Not to be called after an error.
+    /// Returns the next key and its value, or `None` after the last one. Must not be called after an error.
     pub fn next_pair(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         match self.0.next_pair()? {
             Some((page, _, _, true)) => Err(Error::page(page, "a bucket inside of a bucket")),
@@ -29,19 +30,16 @@ impl<'s, S: Source> BucketCursor<'s, S> {
     }
 }
 
-/// A walk over one tree.
 pub(crate) struct TreeWalk<'s, S> {
     source: &'s S,
     extent: Extent,
-    /// Branches on the way to the leaf, each with the number of its next child and the end of its keys.
+    /// Path of branches to the leaf, each with the index of its next child and the end of its key range.
     branches: Vec<BranchLevel>,
     leaf: Option<Page>,
-    /// The next pair of the leaf.
     next: usize,
-    /// The smallest key that the leaf may have, and the smallest that it may not have.
+    /// Key range of the leaf, from `from` inclusive to `before` exclusive.
     from: Vec<u8>,
     before: Option<Vec<u8>>,
-    /// The last key that was returned.
     last: Vec<u8>,
     pages_read: u64,
 }
@@ -52,18 +50,16 @@ struct BranchLevel {
     before: Option<Vec<u8>>,
 }
 
-/// A page, key, value, and whether the value is a bucket.
+/// Page, key, value, and whether the value is a bucket.
 type FoundItem<'w> = (u64, &'w [u8], &'w [u8], bool);
 
 impl<'s, S: Source> TreeWalk<'s, S> {
-    /// A walk over the tree below `root`.
     pub fn new(source: &'s S, extent: Extent, root: u64) -> Result<Self> {
         let mut walk = Self::empty(source, extent);
         walk.descend(root, Vec::new(), None)?;
         Ok(walk)
     }
 
-    /// A walk over one leaf.
     pub fn inline(source: &'s S, extent: Extent, leaf: Page) -> Self {
         TreeWalk { leaf: Some(leaf), ..Self::empty(source, extent) }
     }
@@ -73,7 +69,6 @@ impl<'s, S: Source> TreeWalk<'s, S> {
         TreeWalk { source, extent, branches, leaf: None, next: 0, from, before: None, last, pages_read: 0 }
     }
 
-    /// The next pair.
     pub fn next_pair(&mut self) -> Result<Option<FoundItem<'_>>> {
         while self.leaf.as_ref().is_none_or(|leaf| self.next == leaf.count) {
             if !self.advance()? {
@@ -82,7 +77,7 @@ impl<'s, S: Source> TreeWalk<'s, S> {
         }
         let leaf = self.leaf.as_ref().expect("advanced to a leaf");
         let (key, value, is_bucket) = leaf.pair(self.next)?;
-        // The branch's keys bound the leaf; all keys before this one bound it as well.
+        // Check the key against the range of the leaf and against the previous key.
         let is_ordered = (self.last.is_empty() || self.last.as_slice() < key)
             && self.from.as_slice() <= key
             && self.before.as_ref().is_none_or(|before| key < before.as_slice());
@@ -95,7 +90,7 @@ impl<'s, S: Source> TreeWalk<'s, S> {
         Ok(Some((leaf.id, key, value, is_bucket)))
     }
 
-    /// Goes to the next leaf; false if there is none.
+    /// Moves to the next leaf; returns false if there is none.
     fn advance(&mut self) -> Result<bool> {
         while let Some(level) = self.branches.last_mut() {
             if level.next == level.page.count {
@@ -119,7 +114,7 @@ impl<'s, S: Source> TreeWalk<'s, S> {
         Ok(false)
     }
 
-    /// Goes down to the first leaf below `id`, whose keys are in `from..before`.
+    /// Descends to the first leaf below `id`, with keys in `from..before`.
     fn descend(&mut self, mut id: u64, mut from: Vec<u8>, mut before: Option<Vec<u8>>) -> Result<()> {
         let mut buffer = self.leaf.take().map(Page::into_buffer).unwrap_or_default();
         loop {

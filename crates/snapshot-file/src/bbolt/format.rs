@@ -1,4 +1,4 @@
-//! Numbers and layouts of the file. All integers are little endian.
+//! Constants and layouts of the file. All integers are little endian.
 //!
 //! ```text
 //!   page     id u64 │ flags u16 │ count u16 │ overflow u32 │ elements │ keys and values
@@ -9,10 +9,10 @@
 //!            │ txid u64 │ FNV-1a u64
 //! ```
 //!
-//! `pos` counts from the beginning of its element to the key; a value follows its key. A page whose content
-//! is larger than a page continues in `overflow` pages after it, which have no header.
+//! `pos` is the offset of the key from the start of its element; a value follows its key. Content
+//! larger than a page continues in `overflow` pages, which have no header.
 
-/// Page size of written files: that of x86-64, and of every file that etcd writes there.
+/// Page size of written files: the size on x86-64, and of every file that etcd writes there.
 pub const PAGE_BYTES: usize = 4096;
 /// Longest key that bbolt accepts.
 pub const KEY_BYTES_MAX: usize = 32768;
@@ -29,17 +29,16 @@ pub(crate) const LEAF: u16 = 0x02;
 pub(crate) const META: u16 = 0x04;
 pub(crate) const FREELIST: u16 = 0x10;
 
-/// Flag of a leaf element whose value is a bucket.
+/// Leaf element flag: the value is a bucket.
 pub(crate) const IS_BUCKET: u32 = 0x01;
-/// The freelist is not in the file.
+/// Marks a file without a freelist.
 const NO_FREELIST: u64 = u64::MAX;
-/// Pages 0 and 1.
+/// Number of meta pages: pages 0 and 1.
 pub(crate) const META_PAGES: u64 = 2;
 
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 
-/// A page header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     pub id: u64,
@@ -64,16 +63,14 @@ impl PageHeader {
     }
 }
 
-/// The content of a meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub page_bytes: u32,
-    /// The page of the root bucket.
     pub root: u64,
     pub freelist: u64,
-    /// Pages of the file that may be in use.
+    /// Number of pages that may be in use.
     pub pages: u64,
-    /// The valid meta page with the larger number counts.
+    /// Transaction number. The valid meta page with the larger number is current.
     pub txid: u64,
 }
 
@@ -90,7 +87,7 @@ impl Meta {
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// `None`: not a valid meta page.
+    /// Decodes a meta page, or returns `None` if it is invalid.
     pub fn read(bytes: &[u8; META_BYTES]) -> Option<Self> {
         let is_bbolt = u32_at(bytes, 0) == MAGIC && u32_at(bytes, 4) == VERSION;
         if !is_bbolt || u64_at(bytes, 56) != fnv_1a(&bytes[..56]) {
@@ -105,24 +102,23 @@ impl Meta {
         })
     }
 
-    /// Whether its numbers fit together.
+    /// Reports whether the page numbers are consistent.
     pub fn is_sane(&self) -> bool {
         let is_page = |page| (META_PAGES..self.pages).contains(&page);
         is_page(self.root) && (self.freelist == NO_FREELIST || is_page(self.freelist))
     }
 }
 
-/// The caller has checked that `bytes` is long enough.
+/// Reads an integer. The caller has checked the length of `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("checked by the caller"))
 }
 
-/// As `u32_at`.
+/// Reads an integer. The caller has checked the length of `bytes`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("checked by the caller"))
 }
 
-/// FNV-1a with 64 bits.
 fn fnv_1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

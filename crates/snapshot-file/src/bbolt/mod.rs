@@ -6,34 +6,34 @@
 //!   page 3 …    bucket a: leaf, leaf, branch, leaf … root of a; bucket b …; root bucket last
 //! ```
 //!
-//! The meta pages name the root bucket, which is written last. So a caller plans before it writes:
+//! The meta pages refer to the root bucket, which is written last. A caller therefore plans before it
+//! writes:
 //!
 //! ```text
 //!   keys and lengths of values ──▶ Planner ──▶ Plan (pages, root)
 //!   the same keys, and values  ──▶ Writer::new(plan) ──▶ bytes from the first to the last
 //! ```
 //!
-//! * The same keys and lengths give the same plan. A writer that is given others panics: that is a bug of the
-//!   caller, and the file would not be readable.
-//! * A planner and a writer keep one page for each level of one tree, the names of the buckets, and what the
-//!   caller has not taken. A value is copied once.
-//! * A reader checks each number before it is used, and each page before its contents are. It keeps one page
-//!   for each level. A file whose pages refer to each other in a cycle ends in an error, because no more
-//!   pages are read than the file has.
-//! * bbolt has no checksum of data pages. Damage inside a key or value is found by the reader's caller, or by
-//!   the checksum of the whole file that etcd appends.
+//! * The plan depends on keys and value lengths only. A writer that receives different ones panics:
+//!   that is a bug of the caller and would make the file unreadable.
+//! * Planner and writer hold a page per level of one tree, the bucket names, and the bytes not yet
+//!   taken. A value is copied once.
+//! * The reader validates each number and each page before use. It holds a page per level. A cycle of
+//!   pages results in an error, because the reader never reads more pages than the file has.
+//! * bbolt has no checksums of data pages. Corruption inside a key or value is detected by the reader's
+//!   caller, or by the checksum of the whole file that etcd appends.
 //!
-//! Written are pages of 4096 bytes. Read are page sizes of 1 to 64 KiB in powers of two. Buckets inside of
-//! buckets are refused, because etcd has none.
+//! Written pages have 4096 bytes. Readable page sizes are the powers of two from 1 to 64 KiB. Nested
+//! buckets are rejected, because etcd has none.
 //!
-//! Knows nothing of etcd's buckets or the store, and has no thread, clock or randomness.
+//! Independent of etcd's buckets and the store; uses no thread, clock or randomness.
 
-mod format; // numbers and layouts of the file
+mod format; // constants and layouts of the file
 
-mod tree; // keys become pages
+mod tree; // builds pages from keys
 mod writer; // plan, then write
 
-mod page; // where the bytes are, one page, checked
+mod page; // byte source, errors, one validated page
 mod reader; // opens a file, finds its buckets
 
 mod cursor; // all keys of a bucket

@@ -1,5 +1,4 @@
-//! Where the bytes of a file are, what may be wrong with it, and one page, checked before its contents are
-//! used.
+//! Byte source, errors, and pages that are validated before their contents are used.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +10,7 @@ use super::format::{u32_at, u64_at};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What is wrong with a file.
+/// Faults of a file, and I/O errors.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("not a bbolt file: neither of its meta pages is valid")]
@@ -30,11 +29,11 @@ impl Error {
     }
 }
 
-/// Bytes that are read at any offset.
+/// Random-access source of bytes.
 pub trait Source {
-    /// Reads exactly `buffer` from `offset` on.
+    /// Fills `buffer` from `offset`.
     ///
-    /// Errors: `UnexpectedEof` if the source ends before.
+    /// Errors: `UnexpectedEof` if the source is too short.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -58,15 +57,15 @@ impl<S: Source + ?Sized> Source for &S {
     }
 }
 
-/// The longest branch with its overflow pages. bbolt splits a branch that is larger than a page and has four
-/// keys, so it takes 128 KiB and a page. It bounds what a reader keeps for each level of a damaged file.
+/// Maximum size of a branch with its overflow pages, which limits a reader's memory per level of a
+/// corrupt file. bbolt splits a branch that is larger than a page and has four keys, so it takes at
+/// most 128 KiB and a page.
 const BRANCH_BYTES_MAX: u64 = 1 << 20;
-/// The longest leaf with its overflow pages: four values of 64 MiB, 40 times what etcd accepts by default.
-/// bbolt splits a leaf that is larger than a page and has more than four keys. It bounds the memory of a
-/// reader; a larger leaf is refused.
+/// Maximum size of a leaf with its overflow pages; larger ones are rejected to limit a reader's memory.
+/// bbolt splits a leaf that is larger than a page and has more than four keys. This allows four values
+/// of 64 MiB, 40 times etcd's default limit.
 const LEAF_BYTES_MAX: u64 = 256 << 20;
 
-/// The layout of the file that a page is of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub page_bytes: u64,
@@ -85,13 +84,13 @@ pub(crate) struct Page {
     pub id: u64,
     pub kind: PageKind,
     pub count: usize,
-    /// Pages that it takes.
+    /// Number of pages, including overflow.
     pub pages: u64,
     bytes: Vec<u8>,
 }
 
 impl Page {
-    /// Reads a page and checks its header. `buffer` is used again.
+    /// Reads a page into `buffer` and validates its header.
     pub fn read<S: Source>(source: &S, extent: Extent, id: u64, mut buffer: Vec<u8>) -> Result<Self> {
         if !(META_PAGES..extent.pages).contains(&id) {
             return Err(Error::page(id, "referred to, but not a page of the file"));
@@ -100,7 +99,7 @@ impl Page {
             let offset = id * extent.page_bytes + skipped as u64;
             source.read_exact_at(buffer, offset).map_err(|source| Error::Io { page: id, source })
         };
-        let first_bytes = extent.page_bytes as usize; // 64 KiB at most.
+        let first_bytes = extent.page_bytes as usize; // At most 64 KiB.
         buffer.resize(first_bytes, 0);
         read(&mut buffer, 0)?;
         let header = buffer.first_chunk().expect("a page is larger than its header");
@@ -122,13 +121,13 @@ impl Page {
             LEAF => PageKind::Leaf,
             _ => return Err(Error::page(id, "neither a branch nor a leaf")),
         };
-        // The file has so many bytes: its length was compared with the number of pages.
+        // The file has these bytes: `open` compared its length with the number of pages.
         buffer.resize(usize::try_from(bytes).expect("below the bounds above"), 0);
         read(&mut buffer[first_bytes..], first_bytes)?;
         Self::of(id, kind, count, pages, buffer)
     }
 
-    /// The page inside of an inline bucket. `id` is the page that has the bucket.
+    /// Parses the page of an inline bucket. `id` is the page that contains the bucket.
     pub fn inline(id: u64, bytes: &[u8]) -> Result<Self> {
         let header = bytes.first_chunk().ok_or(Error::page(id, "an inline bucket is cut"))?;
         let PageHeader { flags, count, overflow, .. } = PageHeader::read(header);
@@ -149,19 +148,17 @@ impl Page {
         Ok(Page { id, kind, count, pages, bytes })
     }
 
-    /// The buffer, to read the next page into.
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Key and child of an element of a branch.
     pub fn child(&self, number: usize) -> Result<(&[u8], u64)> {
         let at = PAGE_HEADER_BYTES + number * ELEMENT_BYTES;
         let key = self.range(at, u32_at(&self.bytes, at), u32_at(&self.bytes, at + 4))?;
         Ok((self.key(key)?, u64_at(&self.bytes, at + 8)))
     }
 
-    /// Key and value of an element of a leaf, and whether the value is a bucket.
+    /// Returns key and value of a leaf element, and whether the value is a bucket.
     pub fn pair(&self, number: usize) -> Result<(&[u8], &[u8], bool)> {
         let at = PAGE_HEADER_BYTES + number * ELEMENT_BYTES;
         let [flags, pos, key_bytes, value_bytes] =
@@ -171,7 +168,7 @@ impl Page {
         Ok((self.key(key)?, &self.bytes[value], flags & IS_BUCKET != 0))
     }
 
-    /// `length` bytes at `pos` after `base`. They must follow the elements.
+    /// Returns the range of `length` bytes at `pos` after `base`. It must lie after the elements.
     fn range(&self, base: usize, pos: u32, length: u32) -> Result<Range<usize>> {
         let start = base + pos as usize;
         let end = start + length as usize;

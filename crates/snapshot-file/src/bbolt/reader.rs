@@ -4,14 +4,14 @@ use super::cursor::{BucketCursor, TreeWalk};
 use super::format::{BUCKET_BYTES, META_BYTES, Meta, PAGE_HEADER_BYTES, u64_at};
 use super::page::{Error, Extent, Page, Result, Source};
 
-/// Page sizes that are read: those of the systems that etcd runs on.
+/// Supported page sizes: those of etcd's platforms.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;
-/// Buckets of a file. etcd has ten. More are refused, since their names are kept in memory.
+/// Maximum number of buckets, because their names are held in memory. etcd has ten.
 const BUCKETS_MAX: usize = 1024;
-/// Bytes of all inline buckets. bbolt keeps those inline that are smaller than a quarter of a page.
+/// Maximum total size of inline buckets. bbolt inlines buckets smaller than a quarter of a page.
 const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// A file that is being read.
+/// A file open for reading.
 #[derive(Debug)]
 pub struct Database<S> {
     source: S,
@@ -29,7 +29,7 @@ pub struct Bucket {
 #[derive(Debug)]
 pub(crate) enum Root {
     Page(u64),
-    /// The page that has the bucket, and the bucket's own page.
+    /// The page that contains the bucket, and the bucket's own page.
     Inline(u64, Vec<u8>),
 }
 
@@ -40,9 +40,10 @@ impl Bucket {
 }
 
 impl<S: Source> Database<S> {
-    /// Opens a file of `bytes` bytes. Only its meta pages are read.
+    /// Opens a file of `bytes` bytes. Reads the meta pages only.
     ///
-    /// Errors: `NoMeta` if it is not a bbolt file, `Truncated` if it is shorter than its meta page says.
+    /// Errors: `NoMeta` if it is not a bbolt file, `Truncated` if it is shorter than the meta page
+    /// requires.
     pub fn open(source: S, bytes: u64) -> Result<Self> {
         let meta = newest_meta(&source, bytes)?.ok_or(Error::NoMeta)?;
         if !meta.is_sane() {
@@ -56,7 +57,7 @@ impl<S: Source> Database<S> {
         Ok(Database { source, extent: Extent { page_bytes, pages }, root: meta.root })
     }
 
-    /// The buckets, by name.
+    /// Returns the buckets, by name.
     pub fn buckets(&self) -> Result<Vec<Bucket>> {
         let mut walk = TreeWalk::new(&self.source, self.extent, self.root)?;
         let (mut buckets, mut inline_bytes) = (Vec::new(), 0);
@@ -85,7 +86,7 @@ impl<S: Source> Database<S> {
         Ok(buckets)
     }
 
-    /// All keys and values of a bucket.
+    /// Returns a cursor over all keys and values of a bucket.
     pub fn cursor(&self, bucket: &Bucket) -> Result<BucketCursor<'_, S>> {
         let walk = match &bucket.root {
             Root::Page(root) => TreeWalk::new(&self.source, self.extent, *root)?,
@@ -97,8 +98,8 @@ impl<S: Source> Database<S> {
     }
 }
 
-/// The valid meta page with the largest transaction number. The second one begins where the first page ends,
-/// so without a valid first one all page sizes are tried.
+/// Returns the valid meta page with the largest transaction number. The second page starts at the page
+/// size, so all page sizes are tried if the first page is invalid.
 fn newest_meta<S: Source>(source: &S, bytes: u64) -> Result<Option<Meta>> {
     let first = meta_at(source, bytes, 0)?;
     let mut newest = first;
@@ -110,7 +111,7 @@ fn newest_meta<S: Source>(source: &S, bytes: u64) -> Result<Option<Meta>> {
     Ok(newest)
 }
 
-/// The meta page at `offset`, if it is one.
+/// Reads the meta page at `offset`, if it is valid.
 fn meta_at<S: Source>(source: &S, bytes: u64, offset: u64) -> Result<Option<Meta>> {
     const BYTES: usize = PAGE_HEADER_BYTES + META_BYTES;
     if bytes < offset + BYTES as u64 {

@@ -1,29 +1,27 @@
-//! Keys become pages: one tree, built from its leaves to its root.
+//! Builds the pages of one tree from sorted keys, leaves first.
 //!
 //! ```text
 //!   add key ──▶ leaf ──full──▶ page ──(first key, page)──▶ branch ──full──▶ page ──▶ next level …
 //! ```
 //!
-//! * A page is closed when the next element would make it larger than a page. An element that is larger than
-//!   a page is alone on a leaf, and continues in overflow pages. A branch has two children at least, except
-//!   the last one of a level.
-//! * Keys ascend. Pages are numbered in the order in which they are closed, so a child comes before its
-//!   parent.
-//! * Sizes alone decide where a page ends: planning and writing run the same code.
+//! * A page is closed when the next element would exceed the page size. A larger element has a leaf to
+//!   itself and continues in overflow pages. A branch has at least two children, except the last branch
+//!   of a level.
+//! * Keys ascend. Pages are numbered in closing order, so children precede their parents.
+//! * Page boundaries depend on sizes only, so planning and writing share this code.
 
 use super::format::{BRANCH, ELEMENT_BYTES, KEY_BYTES_MAX, LEAF, PAGE_BYTES, PAGE_HEADER_BYTES, PageHeader};
 use super::format::{IS_BUCKET, VALUE_BYTES_MAX};
 
-/// Where pages go.
+/// Page allocator and output.
 pub(crate) struct Pages {
-    /// The number of the next page.
     pub next: u64,
-    /// `None` while planning: pages are counted only.
+    /// Output; `None` while planning, which only counts pages.
     pub out: Option<Vec<u8>>,
 }
 
 impl Pages {
-    /// Gives a page its number, and writes it. Returns its number.
+    /// Numbers and writes a page. Returns its number.
     fn close(&mut self, flags: u16, page: &mut OpenPage) -> u64 {
         let (id, bytes) = (self.next, page.bytes());
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
@@ -41,7 +39,7 @@ impl Pages {
     }
 }
 
-/// A value, or its length while planning.
+/// A value, or only its length while planning.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
     Length(usize),
@@ -57,7 +55,7 @@ impl Value<'_> {
     }
 }
 
-/// A page that takes elements. Only its sizes count while planning.
+/// A page under construction. Planning tracks its sizes only.
 #[derive(Default)]
 struct OpenPage {
     first_key: Vec<u8>,
@@ -69,10 +67,9 @@ struct OpenPage {
 
 struct Element {
     key_bytes: u32,
-    /// Of a leaf: flags and bytes of the value.
+    /// Flags and value length of a leaf element.
     flags: u32,
     value_bytes: u32,
-    /// Of a branch.
     child: u64,
 }
 
@@ -119,16 +116,14 @@ impl OpenPage {
     }
 }
 
-/// A tree under construction.
 #[derive(Default)]
 pub(crate) struct Tree {
     leaf: OpenPage,
-    /// Level 1 first.
+    /// Open branches, from level 1 upwards.
     branches: Vec<OpenPage>,
     last_key: Vec<u8>,
 }
 
-/// The kind of a leaf's value.
 #[derive(Clone, Copy)]
 pub(crate) enum ValueKind {
     Plain,
@@ -136,7 +131,6 @@ pub(crate) enum ValueKind {
 }
 
 impl Tree {
-    /// Adds the next key.
     pub fn add(&mut self, pages: &mut Pages, key: &[u8], value: Value<'_>, kind: ValueKind) {
         assert!(!key.is_empty() && key.len() <= KEY_BYTES_MAX, "a key of 1 to {KEY_BYTES_MAX} bytes");
         assert!(value.len() <= VALUE_BYTES_MAX, "a value of at most {VALUE_BYTES_MAX} bytes");
@@ -159,7 +153,7 @@ impl Tree {
         }
     }
 
-    /// Closes all pages. Returns the number of the root. A tree without a key is an empty leaf.
+    /// Closes all pages and returns the number of the root. A tree without keys is an empty leaf.
     pub fn finish(mut self, pages: &mut Pages) -> u64 {
         if self.branches.is_empty() {
             return pages.close(LEAF, &mut self.leaf);
@@ -184,7 +178,7 @@ impl Tree {
         self.add_child(pages, 0, &first_key, id);
     }
 
-    /// Adds a closed page to the branch above it.
+    /// Adds a closed page to its parent branch.
     fn add_child(&mut self, pages: &mut Pages, level: usize, first_key: &[u8], child: u64) {
         if level == self.branches.len() {
             self.branches.push(OpenPage::default());

@@ -1,9 +1,9 @@
-//! Plan, then write.
+//! Planner and writer of a file.
 
 use super::format::{BUCKET_BYTES, FREELIST, META, META_PAGES, Meta, PAGE_BYTES, PageHeader};
 use super::tree::{Pages, Tree, Value, ValueKind};
 
-/// The layout of a file that is about to be written.
+/// Layout of a planned file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLayout {
     pages: u64,
@@ -11,20 +11,19 @@ pub struct FileLayout {
 }
 
 impl FileLayout {
-    /// Bytes of the file.
+    /// Returns the size of the file.
     pub fn bytes(&self) -> u64 {
         self.pages * PAGE_BYTES as u64
     }
 }
 
-/// The page of the freelist, which is empty.
+/// Page of the freelist, which is empty.
 const FREELIST_PAGE: u64 = META_PAGES;
 const FIRST_PAGE: u64 = FREELIST_PAGE + 1;
 
-/// What planning and writing have in common.
 struct Buckets {
     pages: Pages,
-    /// Names and root pages of the buckets that are complete.
+    /// Names and root pages of completed buckets.
     complete: Vec<(Vec<u8>, u64)>,
     open: Option<(Vec<u8>, Tree)>,
 }
@@ -52,12 +51,11 @@ impl Buckets {
         }
     }
 
-    /// Writes the root bucket.
     fn finish(&mut self) -> FileLayout {
         self.close();
         let mut root = Tree::default();
         for (name, page) in &self.complete {
-            let mut value = [0; BUCKET_BYTES]; // The second half is a sequence, which etcd does not use.
+            let mut value = [0; BUCKET_BYTES]; // The second half is a sequence number that etcd does not use.
             value[..8].copy_from_slice(&page.to_le_bytes());
             root.add(&mut self.pages, name, Value::Bytes(&value), ValueKind::Bucket);
         }
@@ -76,7 +74,7 @@ impl Default for Planner {
 }
 
 impl Planner {
-    /// Begins the next bucket. Buckets ascend by name.
+    /// Starts the next bucket. Buckets ascend by name.
     pub fn begin_bucket(&mut self, name: &[u8]) {
         self.0.begin(name);
     }
@@ -91,7 +89,7 @@ impl Planner {
     }
 }
 
-/// Writes the file that was planned, in the order of its bytes.
+/// Writes a planned file sequentially.
 pub struct FileWriter {
     plan: FileLayout,
     buckets: Buckets,
@@ -112,28 +110,28 @@ impl FileWriter {
         FileWriter { plan, buckets: Buckets::new(Some(out)) }
     }
 
-    /// As [`Planner::begin_bucket`].
+    /// Starts the next bucket, see [`Planner::begin_bucket`].
     pub fn begin_bucket(&mut self, name: &[u8]) {
         self.buckets.begin(name);
     }
 
-    /// As [`Planner::add`].
+    /// Adds the next key, see [`Planner::add`].
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         self.buckets.add(key, Value::Bytes(value));
     }
 
-    /// Writes the rest. What is not taken is still there.
+    /// Writes the remaining pages. Pending bytes remain available to `take`.
     pub fn finish(&mut self) {
         let written = self.buckets.finish();
         assert_eq!(written, self.plan, "the same keys and lengths were planned");
     }
 
-    /// Bytes that are not taken.
+    /// Returns the number of bytes not yet taken.
     pub fn pending(&self) -> usize {
         self.buckets.pages.out.as_ref().map_or(0, Vec::len)
     }
 
-    /// Takes the next bytes of the file: all that are pending.
+    /// Takes all pending bytes.
     pub fn take(&mut self) -> Vec<u8> {
         self.buckets.pages.out.replace(Vec::new()).unwrap_or_default()
     }

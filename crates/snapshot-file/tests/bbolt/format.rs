@@ -1,8 +1,8 @@
-//! The bytes of a file are those that bbolt reads.
+//! The exact bytes of a file that bbolt can read.
 
 use snapshot_file::bbolt::{FileWriter, PAGE_BYTES, Planner};
 
-/// Bytes as hexadecimal digits, without the zeros at the end of the page.
+/// Formats a page in hexadecimal without trailing zeros.
 fn hex(page: &[u8]) -> String {
     let end = page.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     page[..end].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -40,11 +40,10 @@ fn the_pages_of_a_small_file_are_frozen() {
                 "0100000000000000",
                 "a9fed5d3ab09031b"
             ),
-            // freelist
             "020000000000000010",
-            // leaf of one element: flags 0, pos 16, key of 1, value of 2
+            // leaf with one element: flags 0, pos 16, key length 1, value length 2
             concat!("03000000000000000200010000000000", "00000000100000000100000002000000", "6b7676"),
-            // root bucket: element with the flag of a bucket, whose root is page 3
+            // root bucket: element with the bucket flag and root page 3
             concat!("04000000000000000200010000000000", "01000000100000000100000010000000", "6203"),
         ]
     );

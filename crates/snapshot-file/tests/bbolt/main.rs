@@ -1,6 +1,4 @@
-//! Whole database files.
-//!
-//! One program, which is linked once.
+//! Tests of whole database files, linked into one program.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! What is written is read back, and a damaged file is refused.
+//! Round trips, and rejection of corrupt files.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use snapshot_file::bbolt::{Database, Error, FileWriter, PAGE_BYTES, Planner};
 
 type Buckets = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// A file with these buckets, taken in pieces of at least `piece_bytes`.
+/// Writes a file with these buckets, in pieces of at least `piece_bytes`.
 fn written(buckets: &Buckets, piece_bytes: usize) -> Vec<u8> {
     let mut planner = Planner::default();
     for (name, pairs) in buckets {
@@ -32,7 +32,6 @@ fn written(buckets: &Buckets, piece_bytes: usize) -> Vec<u8> {
     file
 }
 
-/// All that a reader finds.
 fn read(file: &[u8]) -> Result<Buckets, Error> {
     let database = Database::open(file, file.len() as u64)?;
     let mut found = Buckets::new();
@@ -46,7 +45,7 @@ fn read(file: &[u8]) -> Result<Buckets, Error> {
     Ok(found)
 }
 
-/// One bucket with so many pairs.
+/// Builds one bucket with `keys` pairs.
 fn bucket_of(keys: u32, key_bytes: usize, value_bytes: usize) -> Buckets {
     let key = |number: u32| [&vec![b'k'; key_bytes][..], &number.to_be_bytes()].concat();
     let pairs = (0..keys).map(|number| (key(number), vec![number as u8; value_bytes]));
@@ -90,7 +89,7 @@ fn trees_of_all_shapes_are_read_back() {
         (5, 0, 100_000),
         (50_000, 13, 0),
         (20_000, 100, 30),
-        (300, 2000, 10), // Two children to a branch: nine levels.
+        (300, 2000, 10), // Two children per branch: nine levels.
         (40, 32_000, 10),
     ] {
         let buckets = bucket_of(keys, key_bytes, value_bytes);
@@ -128,7 +127,7 @@ fn one_valid_meta_page_is_enough() {
     assert!(matches!(read(&file), Err(Error::NoMeta)));
 }
 
-/// Changes eight bytes at `offset` of a page and returns the error, which must name a page.
+/// Overwrites bytes at `offset` of a page and returns the error, which must name a page.
 fn damaged(page: usize, offset: usize, bytes: &[u8]) -> String {
     let mut file = written(&bucket_of(2000, 100, 10), usize::MAX);
     let at = page * PAGE_BYTES + offset;
@@ -158,7 +157,7 @@ fn damage_is_refused_with_the_page_that_is_wrong() {
         (top, 24, &number(1 << 40), "page 1099511627776: referred to, but not a page of the file"),
         (top, 24, &number(1), "page 1: referred to, but not a page of the file"),
         (top, 24, &number(top as u64), "too many levels of branches"), // A cycle.
-        (top, 24 + 16, &number(3), "keys do not ascend"),              // A page that is reached twice.
+        (top, 24 + 16, &number(3), "keys do not ascend"),              // A page reached twice.
         (root, 16, &[0], "a key outside of every bucket"),
         (root, 28, &[3], "a bucket is cut"),
     ] {

@@ -1,6 +1,7 @@
-//! etcd's rules for changes of users, roles and permissions.
+//! etcd's rules for auth changes: users, roles and permissions.
 //!
-//! A function of the state before and the request. A refusal is one of etcd's, in etcd's order of checks.
+//! A pure function of the previous state and the request. Errors are etcd's, in etcd's order of
+//! checks.
 
 use std::sync::Arc;
 
@@ -17,24 +18,21 @@ use bytes::Bytes;
 use super::state::{AuthState, ROOT, TouchedNames};
 use crate::command::AuthChange;
 
-/// Letters of a token that a member accepts: more than any proposes.
+/// Maximum length of a token that a member accepts; longer than any that members propose.
 const TOKEN_PREFIX_BYTES_MAX: usize = 64;
 
-/// What a change does besides changing the state.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub touched: TouchedNames,
     pub voided: VoidedTokens,
 }
 
-/// A token is to be issued.
 #[derive(Debug)]
 pub(super) struct IssuedToken {
     pub user: String,
     pub prefix: String,
 }
 
-/// Tokens that end with a change.
 #[derive(Debug, Default)]
 pub(super) enum VoidedTokens {
     #[default]
@@ -43,17 +41,18 @@ pub(super) enum VoidedTokens {
     All,
 }
 
-/// Whether a change asks for no caller: who has no token yet needs one.
+/// Reports whether a change needs no authenticated user: a user without a token must be able to get
+/// one.
 pub(super) fn is_open(change: &AuthChange) -> bool {
     matches!(change.kind, Some(Change::IssueToken(_)))
 }
 
-/// Executes a change. After a refusal the state is not to be used.
+/// Executes a change. After an error the state must be discarded.
 pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<Effects, Error> {
     match change {
         Change::Enable(_) => enable(state),
         Change::Disable(_) => disable(state),
-        // Changes no state: `issue`.
+        // Handled by `issue`; does not change the state.
         Change::IssueToken(_) => Err(Error::NotCapable),
         Change::UserAdd(request) => add_user(state, request),
         Change::UserDelete(request) => delete_user(state, request.name),
@@ -67,7 +66,7 @@ pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<Effects, Er
     }
 }
 
-/// The auth revision does not move.
+/// The auth revision stays the same.
 fn enable(state: &mut AuthState) -> Result<Effects, Error> {
     if state.enabled {
         return Ok(Effects::default());
@@ -88,7 +87,6 @@ fn disable(state: &mut AuthState) -> Result<Effects, Error> {
     changed(state, TouchedNames::default(), VoidedTokens::All)
 }
 
-/// Whether a token may be issued.
 pub(super) fn issue(state: &AuthState, request: IssueToken) -> Result<IssuedToken, Error> {
     if !state.enabled {
         return Err(Error::AuthNotEnabled);
@@ -146,7 +144,7 @@ fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effect
     changed(state, user_named(request.name.clone()), VoidedTokens::OfUser(request.name))
 }
 
-/// A role that the user has already changes nothing, the auth revision included.
+/// Grants a role. Without effect, even on the auth revision, if the user has it already.
 fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Result<Effects, Error> {
     let user = state.users.get(&request.user).ok_or(Error::UserNotFound)?;
     if request.role != ROOT && !state.roles.contains_key(&request.role) {
@@ -183,7 +181,6 @@ fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     changed(state, role_named(name), VoidedTokens::None)
 }
 
-/// Every user loses the role.
 fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     if state.enabled && name == ROOT {
         return Err(Error::InvalidAuthMgmt);
@@ -229,19 +226,18 @@ fn revoke_permission(
     changed(state, role_named(request.role.clone()), VoidedTokens::None)
 }
 
-/// Where the permission of exactly this range is, or would be.
+/// Returns the position of the permission with exactly this range, or its insertion point.
 fn position(role: &Role, key: &[u8], range_end: &[u8]) -> Result<usize, usize> {
     role.key_permission.binary_search_by(|permission| {
         (permission.key.as_ref(), permission.range_end.as_ref()).cmp(&(key, range_end))
     })
 }
 
-/// Whether a permission may be of this range.
 fn is_range(key: &[u8], range_end: &[u8]) -> bool {
     !key.is_empty() && (range_end.is_empty() || range_end == b"\0" || key < range_end)
 }
 
-/// Takes the next auth revision. After the last one nothing changes any more.
+/// Increments the auth revision. After the last revision all changes are rejected.
 fn changed(state: &mut AuthState, touched: TouchedNames, voided: VoidedTokens) -> Result<Effects, Error> {
     state.revision = state.revision.checked_add(1).ok_or(Error::NoSpace)?;
     Ok(Effects { touched, voided })

@@ -1,4 +1,4 @@
-//! What a user may do: the union of the permissions of all its roles.
+//! Effective permissions of a user: the union of the permissions of all its roles.
 
 use std::ops::Bound;
 
@@ -10,7 +10,7 @@ use mvcc::{KeyRange, Store};
 
 use super::needs::{KeyAccess, Need};
 
-/// The permissions of one user.
+/// Effective permissions of a user.
 #[derive(Debug, Default)]
 pub struct Grants {
     is_root: bool,
@@ -19,12 +19,11 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Of a user with the role `root`.
     pub(super) fn root() -> Grants {
         Grants { is_root: true, ..Grants::default() }
     }
 
-    /// The union of permissions. One of an unknown type gives nothing.
+    /// Merges permissions. Permissions of an unknown type are ignored.
     pub(super) fn of<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Grants {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for permission in permissions {
@@ -42,12 +41,13 @@ impl Grants {
         Grants { is_root: false, read: Intervals::of(read), write: Intervals::of(write) }
     }
 
-    /// Whether the user has the role `root`, which may do anything.
+    /// Reports whether the user has the role `root`, which has all permissions.
     pub fn is_root(&self) -> bool {
         self.is_root
     }
 
-    /// Whether every key of the range may be used so. No lock, no allocation.
+    /// Reports whether the user has this access to every key of the range. Neither locks nor
+    /// allocates.
     pub fn permits(&self, access: KeyAccess, keys: &KeyRange) -> bool {
         self.is_root || self.granted(access).cover(keys)
     }
@@ -59,8 +59,9 @@ impl Grants {
         }
     }
 
-    /// Whether every key that is attached to a lease may be used so. One look into the index of leases for
-    /// each granted interval that has such a key, however many keys there are.
+    /// Reports whether the user has this access to every key attached to a lease. Performs one
+    /// lookup in the lease index per granted interval that has such a key, regardless of the number
+    /// of keys.
     fn permits_lease(&self, access: KeyAccess, store: &Store, lease: i64) -> bool {
         let mut from = Bytes::new();
         while let Some(key) = store.first_key_of_lease(lease, &from) {
@@ -73,7 +74,7 @@ impl Grants {
         true
     }
 
-    /// Refuses what is not permitted. `store` has the keys that are attached to leases.
+    /// Rejects access without permission. `store` provides the keys attached to leases.
     pub fn check(&self, need: Need, store: &Store) -> Result<(), Error> {
         let is_permitted = match need {
             _ if self.is_root => true,
@@ -84,7 +85,6 @@ impl Grants {
     }
 }
 
-/// The first eight bytes, and zeros if there are fewer.
 fn leading(bytes: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = bytes.len().min(8);
@@ -92,14 +92,15 @@ fn leading(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// What the starts of all spans begin with. They are in order, so the first and the last one tell.
+/// Returns the common prefix of all starts. Spans are sorted, so it is that of the first and the
+/// last one.
 fn common_prefix(spans: &[GrantSpan]) -> Bytes {
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Bytes::new() };
     let common = first.start.iter().zip(&last.start).take_while(|(one, other)| one == other).count();
     first.start.slice(..common)
 }
 
-/// The keys of one permission: from `start` to below `end`, or to the end of the key space.
+/// Key range of a permission: from `start` to `end` exclusive, or to the end of the key space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GrantSpan {
     start: Bytes,
@@ -108,7 +109,7 @@ struct GrantSpan {
 
 impl GrantSpan {
     fn of(permission: &Permission) -> GrantSpan {
-        // A copy, since the permission is a slice of a log entry.
+        // The permission is a slice of a log entry; copy it so that the entry can be freed.
         let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
         let keys = KeyRange::new(copy(&permission.key), copy(&permission.range_end));
         let end = match keys.end_bound() {
@@ -124,7 +125,7 @@ impl GrantSpan {
     }
 }
 
-/// The smallest key above `key`.
+/// Returns the successor of `key`.
 fn after(key: &[u8]) -> Bytes {
     let mut next = BytesMut::with_capacity(key.len() + 1);
     next.put_slice(key);
@@ -132,17 +133,16 @@ fn after(key: &[u8]) -> Bytes {
     next.freeze()
 }
 
-/// Spans in order; neither overlapping nor adjacent.
+/// Sorted spans, neither overlapping nor adjacent.
 ///
-/// A search compares numbers in one array: eight bytes of each start, after the bytes that all starts begin
-/// with. With 1000 spans the starts themselves are a thousand places in memory, and a search would wait for
-/// ten of them.
+/// A search compares numbers in a single array: eight bytes of each start, after the common prefix
+/// of all starts. The starts themselves are separate allocations; with 1000 spans, a search would
+/// incur about ten cache misses.
 #[derive(Debug, Default)]
 struct Intervals {
     spans: Vec<GrantSpan>,
-    /// What all starts begin with.
     common: Bytes,
-    /// The next eight bytes of each start, as a big-endian number; zeros after its end.
+    /// Next eight bytes of each start as a big-endian number, padded with zeros.
     leading: Vec<u64>,
 }
 
@@ -166,13 +166,11 @@ impl Intervals {
         Intervals { spans: merged, common, leading }
     }
 
-    /// The span that a key is in.
     fn of_key(&self, key: &[u8]) -> Option<&GrantSpan> {
         let span = self.following(key).checked_sub(1).and_then(|at| self.spans.get(at))?;
         span.end.as_ref().is_none_or(|end| key < end.as_ref()).then_some(span)
     }
 
-    /// Number of spans that start at a key or before it.
     fn following(&self, key: &[u8]) -> usize {
         let Some(rest) = key.strip_prefix(self.common.as_ref()) else {
             return if key < self.common.as_ref() { 0 } else { self.spans.len() };
@@ -183,8 +181,8 @@ impl Intervals {
         before + self.spans[before..before + alike].partition_point(|span| span.start.as_ref() <= key)
     }
 
-    /// Whether each key of the range is in one of the spans. A range that no key can be in counts as its
-    /// start.
+    /// Reports whether each key of the range is in one of the spans. An empty range is treated as
+    /// its start key.
     fn cover(&self, keys: &KeyRange) -> bool {
         let Some(span) = self.of_key(keys.start()) else { return false };
         let Some(end) = &span.end else { return true };
@@ -235,7 +233,7 @@ mod tests {
             (KeyAccess::Write, "y", "\0", true),
             (KeyAccess::Write, "z", "", true),
             (KeyAccess::Write, "w", "\0", false),
-            // No key is in it.
+            // The range is empty.
             (KeyAccess::Write, "e", "a", true),
             (KeyAccess::Write, "g", "a", false),
         ] {
@@ -255,9 +253,9 @@ mod tests {
         );
     }
 
-    /// Short keys, and such that differ after more than eight bytes. Bytes at the ends of the alphabet
-    /// matter: a key is followed by itself and a zero, and the search compares eight bytes that are filled up
-    /// with zeros.
+    /// Short keys, and keys that differ after more than eight bytes. Bytes at both ends of the
+    /// alphabet cover edge cases: the successor of a key is the key plus a zero byte, and the
+    /// search compares eight bytes padded with zeros.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let byte = || prop::sample::select(vec![0, 1, b'a', b'b', 0xfe, 0xff]);
         let after = |start: &'static [u8]| {
@@ -281,7 +279,8 @@ mod tests {
     }
 
     proptest! {
-        /// The model: each key of the range, and a key between any two of them, is in one of the permissions.
+        /// Model: each key of the range, and a key between any two of them, is in one of the
+        /// permissions.
         #[test]
         fn coverage_is_that_of_each_key(
             granted in prop::collection::vec((key(), end()), 0..8), asked in (key(), end())
@@ -292,7 +291,7 @@ mod tests {
             let permissions: Vec<_> = granted.iter().map(permission).collect();
             let grants = Grants::of(permissions.iter());
             let asked_range = range(&asked.0, &asked.1);
-            // Each border and what is next to it decides.
+            // The borders and their neighbours decide.
             let borders = granted.iter().chain([&asked]).flat_map(|(key, end)| [key.clone(), end.clone()]);
             let next: [&[u8]; 4] = [b"", b"\0", b"a", b"\xff\xff\xff\xff"];
             let points: Vec<_> = borders.flat_map(|key| next.map(|next| [&key[..], next].concat())).collect();
@@ -314,7 +313,7 @@ mod tests {
                 let last = vec![0xff; 32];
                 points.iter().chain([&last]).filter(|point| inside(&asked_range, point)).all(|point| is_covered(point))
             };
-            // An empty range above its end is judged by its start alone.
+            // An empty range above its end is judged by its start.
             prop_assert_eq!(grants.permits(KeyAccess::Read, &asked_range), wanted);
         }
     }

@@ -1,20 +1,21 @@
-//! Users, roles and permissions, as etcd's auth store has them.
+//! Users, roles and permissions, equivalent to etcd's auth store.
 //!
 //! ```text
 //!   AuthChange ──▶ rules (change) ──▶ next AuthState ──▶ items of the store ──▶ AuthTable, for readers
-//!   any command of a client ──▶ its needs ──▶ grants of its caller ──▶ applied, or refused
+//!   any client command ──▶ its needs ──▶ grants of its caller ──▶ applied, or rejected
 //! ```
 //!
-//! * The state is replicated: users, roles, whether permissions are checked, and the auth revision, which
-//!   each change increments. Tokens are not: each member keeps those whose issue it has applied since it
-//!   started.
-//! * Deny by default: while permissions are checked, a command without a caller is refused, except those that
-//!   only members propose.
-//! * One type says which keys a request touches: `mvcc::KeyRange`, which also executes it. One function walks
-//!   over a transaction, at every depth: [`needs`].
-//! * A command carries the auth revision at which its member looked at the user. If the revision has moved,
-//!   operations on keys are refused with etcd's `AuthOldRevision`, equally on every member.
-//! * No password is known here, and no hash is compared: verification is the proposer's.
+//! * The state is replicated: users, roles, whether auth is enabled, and the auth revision, which
+//!   each change increments. Tokens are not: each member has the ones issued by entries that it has
+//!   applied since it started.
+//! * Deny by default: while auth is enabled, a command without a caller is rejected, except
+//!   commands that only members propose.
+//! * One type determines which keys a request accesses: `mvcc::KeyRange`, which also executes the
+//!   request. One function visits the operations of a transaction at every depth: [`needs`].
+//! * A command carries the auth revision at which its member authenticated the user. If the
+//!   revision has changed since, operations on keys are rejected with etcd's `AuthOldRevision`,
+//!   equally on every member.
+//! * Passwords never reach this module: the proposer verifies them.
 //!
 //! See docs/decisions/0046.
 
@@ -43,32 +44,28 @@ pub use self::table::{AuthTable, Session, TOKENS_MAX, TOKENS_OF_USER_MAX, UserGr
 use crate::command::{AuthChange, Caller, Kind};
 use crate::failure::ApplyError;
 
-/// The auth store as apply changes it.
 #[derive(Debug)]
 pub(crate) struct AuthStore {
     table: AuthTable,
     state: Arc<AuthState>,
-    /// Grants of users whose commands were applied at this auth revision.
+    /// Permissions of the users of commands applied at this auth revision.
     resolved: BTreeMap<String, Arc<UserGrants>>,
 }
 
-/// What a change gave.
 #[derive(Debug)]
 pub(crate) enum ChangeResult {
     Done,
-    /// A token was issued.
     Token(String),
 }
 
 impl AuthStore {
-    /// The auth state of a store.
     pub fn load(store: &Store) -> Result<Self, ApplyError> {
         let state = Arc::new(AuthState::load(store)?);
         Ok(AuthStore { table: AuthTable::new(Arc::clone(&state)), state, resolved: BTreeMap::new() })
     }
 
-    /// The auth state of an installed store, for the same readers. Tokens of before are void: this member did
-    /// not see what happened to their users.
+    /// Loads the auth state of an installed store, keeping the same readers. Revokes all tokens,
+    /// because this member has skipped changes of their users.
     pub fn reload(&mut self, store: &Store) -> Result<(), ApplyError> {
         self.state = Arc::new(AuthState::load(store)?);
         self.resolved.clear();
@@ -81,7 +78,7 @@ impl AuthStore {
         &self.table
     }
 
-    /// Refuses a command that its caller may not execute. One flag is read while permissions are not checked.
+    /// Rejects a command without permission. While auth is disabled, only one flag is read.
     pub fn authorize(&mut self, store: &Store, kind: &Kind, caller: Option<&Caller>) -> Result<(), Error> {
         if !self.state.enabled || base::mutant("checked-at-propose-only") {
             return Ok(());
@@ -92,13 +89,13 @@ impl AuthStore {
             }
             Kind::LeaseGrant(_) => named(caller).map(drop),
             Kind::Compact(_) => self.authorize_root(caller),
-            // A member raises its own alarms. A client's request was proposed with its caller.
+            // A member activates its own alarms. A client's request is proposed with its user.
             Kind::Alarm(_) if caller.is_none() => Ok(()),
             Kind::Alarm(request) if request.action == AlarmAction::Get as i32 => named(caller).map(drop),
             Kind::Alarm(_) => self.authorize_root(caller),
             Kind::Auth(change) if change::is_open(change) => Ok(()),
             Kind::Auth(_) | Kind::MemberChange(_) | Kind::SetDowngrade(_) => self.authorize_root(caller),
-            // Commands of members.
+            // Proposed by members only.
             Kind::PublishMember(_) | Kind::LeaseExpire(_) | Kind::LeaseRenew(_) | Kind::RaiseLevel(_) => {
                 Ok(())
             }
@@ -133,14 +130,14 @@ impl AuthStore {
             return Arc::clone(grants);
         }
         let grants = self.table.grants_of(user);
-        // Names of no user would be without number.
+        // Do not cache unknown users: their number is unbounded.
         if grants.grants().is_some() {
             self.resolved.insert(user.to_owned(), Arc::clone(&grants));
         }
         grants
     }
 
-    /// Executes a change in the entry at `index`. A refusal changes nothing.
+    /// Executes a change in the entry at `index`. On error the state is unchanged.
     pub fn change(
         &mut self,
         writer: &mut Writer,
@@ -158,7 +155,7 @@ impl AuthStore {
             }
             request => request,
         };
-        // The maps are shared with the state before until one changes.
+        // Copy-on-write: the maps are shared with the previous state until modified.
         let mut next = AuthState::clone(&self.state);
         let effects = change::apply(&mut next, request)?;
         state::write(writer, &self.state, &next, &effects.touched)?;

@@ -1,4 +1,4 @@
-//! What requests do with keys: the one walk that checks before consensus, at apply and of reads use.
+//! Key accesses of requests, shared by the checks before consensus, at apply and of reads.
 //!
 //! | request | needs |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | put | WRITE of the key; READ with `prev_kv`; then WRITE of all keys of the lease that it attaches |
 //! | delete | WRITE of the range; READ with `prev_kv` |
 //! | revoke of a lease | WRITE of all its keys |
-//! | transaction | all of that, of compares and both branches, at every depth |
+//! | transaction | all of the above, for compares and both branches, at every depth |
 //!
 //! The decoder bounds nesting, so recursion is safe.
 
@@ -17,7 +17,6 @@ use mvcc::KeyRange;
 
 use crate::command::Kind;
 
-/// How a request uses keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "etcd's terms")]
 pub enum KeyAccess {
@@ -25,24 +24,20 @@ pub enum KeyAccess {
     Write,
 }
 
-/// One thing that a request does.
+/// An access that requires permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// To use each key of a range.
     Keys(KeyAccess, KeyRange),
-    /// To use each key that is attached to a lease.
     KeysOfLease(KeyAccess, i64),
 }
 
-/// Receives each need. The first error ends the walk.
+/// Callback for each need. The first error stops the iteration.
 pub type Visit<'a> = dyn FnMut(Need) -> Result<(), Error> + 'a;
 
-/// The needs of a range.
 pub fn of_range(request: &RangeRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     visit(Need::Keys(KeyAccess::Read, KeyRange::new(request.key.clone(), request.range_end.clone())))
 }
 
-/// The needs of a put.
 pub fn of_put(request: &PutRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     let key = || KeyRange::one(request.key.clone());
     visit(Need::Keys(KeyAccess::Write, key()))?;
@@ -52,14 +47,13 @@ pub fn of_put(request: &PutRequest, visit: &mut Visit<'_>) -> Result<(), Error> 
     if request.lease != 0 { visit(Need::KeysOfLease(KeyAccess::Write, request.lease)) } else { Ok(()) }
 }
 
-/// The needs of a delete.
 pub fn of_delete_range(request: &DeleteRangeRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     let keys = || KeyRange::new(request.key.clone(), request.range_end.clone());
     visit(Need::Keys(KeyAccess::Write, keys()))?;
     if request.prev_kv { visit(Need::Keys(KeyAccess::Read, keys())) } else { Ok(()) }
 }
 
-/// The needs of a transaction, whichever branch it takes.
+/// Visits the needs of a transaction, including both branches.
 pub fn of_txn(request: &TxnRequest, visit: &mut Visit<'_>) -> Result<(), Error> {
     for compare in &request.compare {
         let keys = KeyRange::new(compare.key.clone(), compare.range_end.clone());
@@ -78,12 +72,11 @@ pub fn of_txn(request: &TxnRequest, visit: &mut Visit<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The needs of a use of all keys of a lease.
 pub fn of_lease_keys(access: KeyAccess, lease: i64, visit: &mut Visit<'_>) -> Result<(), Error> {
     visit(Need::KeysOfLease(access, lease))
 }
 
-/// The needs of a command. Those that use no keys need nothing here.
+/// Visits the needs of a command. Commands without keys have no needs here.
 pub(crate) fn of_command(kind: &Kind, visit: &mut Visit<'_>) -> Result<(), Error> {
     match kind {
         Kind::Put(request) => of_put(request, visit),

@@ -1,4 +1,4 @@
-//! Users and roles in memory, and their items of the store.
+//! Users and roles in memory, and their items in the store.
 //!
 //! | item | value |
 //! |---|---|
@@ -18,7 +18,7 @@ use prost::Message;
 
 use crate::failure::ApplyError;
 
-/// The user that must exist, and the role that may do anything.
+/// User that must exist, and role with all permissions.
 pub const ROOT: &str = "root";
 
 const PREFIX: &[u8] = b"auth-";
@@ -27,19 +27,18 @@ const REVISION: &[u8] = b"auth-revision";
 const USER: &[u8] = b"auth-user/";
 const ROLE: &[u8] = b"auth-role/";
 
-/// Bytes that the name of a user may have.
 pub const USER_NAME_BYTES_MAX: usize = ITEM_KEY_BYTES_MAX - USER.len();
 
-/// Users, roles, and whether permissions are checked. A copy shares the maps until one of them changes.
+/// Users, roles, and whether auth is enabled. Clones share the maps until one of them is modified.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthState {
-    /// Whether permissions are checked.
+    /// True if permissions are checked.
     pub enabled: bool,
-    /// Counts the changes; 1 before the first.
+    /// Incremented by each change; initially 1.
     pub revision: u64,
-    /// By name. Roles are sorted.
+    /// Users by name. Their roles are sorted.
     pub users: Arc<BTreeMap<String, Arc<User>>>,
-    /// By name. Permissions are sorted by key and range end.
+    /// Roles by name. Their permissions are sorted by key and range end.
     pub roles: Arc<BTreeMap<String, Arc<Role>>>,
 }
 
@@ -54,17 +53,15 @@ impl AuthState {
         read_in(&store.items(PREFIX))
     }
 
-    /// The users, to change them.
     pub(super) fn users_mut(&mut self) -> &mut BTreeMap<String, Arc<User>> {
         Arc::make_mut(&mut self.users)
     }
 
-    /// The roles, to change them.
     pub(super) fn roles_mut(&mut self) -> &mut BTreeMap<String, Arc<Role>> {
         Arc::make_mut(&mut self.roles)
     }
 
-    /// A user, to change it. Without it nothing is copied.
+    /// Returns a user for modification. Copies the maps only if the user exists.
     pub(super) fn user_mut(&mut self, name: &str) -> Result<&mut User, Error> {
         if !self.users.contains_key(name) {
             return Err(Error::UserNotFound);
@@ -72,7 +69,7 @@ impl AuthState {
         self.users_mut().get_mut(name).map(Arc::make_mut).ok_or(Error::UserNotFound)
     }
 
-    /// A role, to change it. Without it nothing is copied.
+    /// Returns a role for modification. Copies the maps only if the role exists.
     pub(super) fn role_mut(&mut self, name: &str) -> Result<&mut Role, Error> {
         if !self.roles.contains_key(name) {
             return Err(Error::RoleNotFound);
@@ -81,7 +78,6 @@ impl AuthState {
     }
 }
 
-/// The auth state among the items of a store. Items of others are skipped.
 pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, ApplyError> {
     let mut state = AuthState::default();
     for (item, value) in items {
@@ -104,10 +100,9 @@ pub fn read_in(items: &[(Bytes, Bytes)]) -> Result<AuthState, ApplyError> {
     Ok(state)
 }
 
-/// Name and value of an item.
 pub type AuthItem = (Vec<u8>, Vec<u8>);
 
-/// The items of a store that begins with this state, in the order of their names.
+/// Returns the items of a new store with this state, ordered by name.
 pub fn items(state: &AuthState) -> Result<Vec<AuthItem>, Error> {
     let mut items = Vec::new();
     if state.enabled {
@@ -125,17 +120,17 @@ pub fn items(state: &AuthState) -> Result<Vec<AuthItem>, Error> {
     Ok(items)
 }
 
-/// An item to be set, or removed.
+/// An item to set, or to remove.
 type ItemChange = (Vec<u8>, Option<Vec<u8>>);
 
-/// Names whose items a change affects.
 #[derive(Debug, Default)]
 pub(super) struct TouchedNames {
     pub users: Vec<String>,
     pub roles: Vec<String>,
 }
 
-/// Writes what differs between two states. Refuses what no item can hold, before anything is written.
+/// Writes the difference between two states. Fails before the first write if an item would be too
+/// large.
 pub(super) fn write(
     writer: &mut Writer,
     before: &AuthState,
@@ -168,7 +163,7 @@ fn written(item: Vec<u8>, value: Option<Vec<u8>>) -> Result<ItemChange, Error> {
     }
 }
 
-/// Refuses an item beyond the limits of the store: a name above 246 bytes, or a role above 64 KiB.
+/// Rejects an item beyond the limits of the store: a name above 246 bytes, or a role above 64 KiB.
 fn checked(item: Vec<u8>, value: Vec<u8>) -> Result<AuthItem, Error> {
     let fits = item.len() <= ITEM_KEY_BYTES_MAX && item.len() + value.len() <= ITEM_BYTES_MAX;
     if fits { Ok((item, value)) } else { Err(Error::RequestTooLarge) }

@@ -1,13 +1,13 @@
-//! The auth state for readers on any thread, and the tokens that this member knows.
+//! Auth state for readers on any thread, and the tokens of this member.
 //!
-//! * `is_enabled` is one atomic load. Nothing else is read while permissions are not checked.
-//! * The state is replaced as a whole; a reader keeps the one that it took.
-//! * A token belongs to a [`Session`]. A session that was voided stays void: a holder sees it with one atomic
-//!   load.
-//! * The tokens of a user and of all are bounded: a new one voids the oldest of the user, or of the user with
-//!   most.
-//! * The permissions of a user are resolved once for each auth revision. All its sessions share them.
-//! * The age of a token is in ticks of the caller, since there is no clock here.
+//! * `is_enabled` is a single atomic load. While auth is disabled, no other state is read.
+//! * The state is immutable and replaced as a whole; readers keep their snapshot.
+//! * A token belongs to a [`Session`]. Revocation is permanent and visible to holders with a single
+//!   atomic load.
+//! * Tokens are limited per user and in total. A new token beyond the limit revokes the oldest one
+//!   of the user, or of the user with the most tokens.
+//! * Permissions of a user are resolved once per auth revision and shared by all its sessions.
+//! * Token age is measured in ticks of the caller, since this crate has no clock.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,14 +20,15 @@ use parking_lot::{Mutex, RwLock};
 use super::grants::Grants;
 use super::state::{AuthState, ROOT};
 
-/// Tokens that a member keeps: some 30 MB. With one more the oldest of the user with most ends.
+/// Maximum number of tokens per member: some 30 MB. Beyond it, the oldest token of the user with
+/// the most tokens is revoked.
 pub const TOKENS_MAX: usize = 100_000;
 
-/// Tokens that a user has at one time: some 3 MB. With one more the oldest ends, and its owner authenticates
-/// again.
+/// Maximum number of tokens per user: some 3 MB. Beyond it, the user's oldest token is revoked and
+/// its holder has to authenticate again.
 pub const TOKENS_OF_USER_MAX: usize = 10_000;
 
-/// The auth state and the tokens of this member. Cheap to clone.
+/// Auth state and tokens of this member. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthTable(Arc<AuthShared>);
 
@@ -51,20 +52,18 @@ impl std::fmt::Debug for ChangeHook {
     }
 }
 
-/// The grants of users that were asked for, at one auth revision. At most those of all users.
+/// Permissions of users requested at one auth revision. Bounded by the number of users.
 #[derive(Debug, Default)]
 struct ResolvedGrants {
     revision: u64,
     of_users: BTreeMap<String, Arc<UserGrants>>,
 }
 
-/// Its Debug form is without the tokens.
+/// Tokens and their sessions. The Debug output omits the tokens.
 #[derive(Default)]
 struct Tokens {
     sessions: BTreeMap<Arc<str>, Arc<Session>>,
-    /// Of each user, in the order of their issue.
     of_users: BTreeMap<String, BTreeMap<u64, Arc<str>>>,
-    /// Tokens that were issued so far.
     issued: u64,
 }
 
@@ -88,7 +87,8 @@ impl Tokens {
         self.sessions.insert(token, Arc::new(Session::new(user, number)));
     }
 
-    /// Of users with equally many tokens, the oldest. Looks at all users: the password's hash has cost more.
+    /// Revokes a token of the user with the most tokens; on a tie, the oldest token. Scans all
+    /// users, which is cheap compared with the password hash.
     fn void_of_most(&mut self) {
         let rank = |tokens: &BTreeMap<u64, Arc<str>>| (tokens.len(), Reverse(tokens.keys().next().copied()));
         let most = self.of_users.iter().max_by_key(|(_, tokens)| rank(tokens));
@@ -138,38 +138,34 @@ impl AuthTable {
         }))
     }
 
-    /// Whether permissions are checked.
+    /// Reports whether permissions are checked.
     pub fn is_enabled(&self) -> bool {
         self.0.is_enabled.load(Ordering::Acquire)
     }
 
-    /// Has `observer` called after each change, which readers see by then. It runs in apply, so it may not
-    /// wait. Only the first one counts.
+    /// Sets a callback that runs after each change is visible to readers. It is called by apply and
+    /// must not block. Only the first call has an effect.
     pub fn on_change(&self, observer: impl Fn() + Send + Sync + 'static) {
         drop(self.0.observer.0.set(Box::new(observer)));
     }
 
-    /// The auth revision.
     pub fn revision(&self) -> u64 {
         self.0.revision.load(Ordering::Acquire)
     }
 
-    /// The state at this moment.
     pub fn state(&self) -> Arc<AuthState> {
         Arc::clone(&self.0.state.read())
     }
 
-    /// The session of a token.
     pub fn session(&self, token: &str) -> Option<Arc<Session>> {
         self.0.tokens.read().sessions.get(token).map(Arc::clone)
     }
 
-    /// Number of tokens.
     pub fn tokens(&self) -> usize {
         self.0.tokens.read().sessions.len()
     }
 
-    /// The grants of a user. Those who ask at one auth revision share them.
+    /// Returns the permissions of a user, shared between callers at the same auth revision.
     pub fn grants_of(&self, user: &str) -> Arc<UserGrants> {
         let state = self.state();
         let mut resolved = self.0.resolved.lock();
@@ -180,7 +176,7 @@ impl AuthTable {
             Some(grants) if grants.revision == state.revision => Arc::clone(grants),
             Some(_) | None => {
                 let grants = Arc::new(UserGrants::resolve(&state, user));
-                // Names of no user would be without number.
+                // Do not cache unknown users: their number is unbounded.
                 if grants.grants.is_some() && resolved.revision == state.revision {
                     resolved.of_users.insert(user.to_owned(), Arc::clone(&grants));
                 }
@@ -189,8 +185,8 @@ impl AuthTable {
         }
     }
 
-    /// Voids the tokens that were not used for more than `ttl` ticks, since a use may lie at the end of its
-    /// tick. Ticks count from 1.
+    /// Revokes tokens that were not used for more than `ttl` ticks; a use may be at the end of its
+    /// tick. Ticks start at 1.
     pub fn sweep(&self, now: u64, ttl: u64) {
         let revision = self.revision();
         self.void(|session| {
@@ -219,8 +215,8 @@ impl AuthTable {
         self.void(|session| session.user == user);
     }
 
-    /// Voids all tokens of this member. To be called as well when a start has replayed the log: a token that
-    /// had ended would begin again.
+    /// Revokes all tokens of this member. Must also be called after a restart has replayed the log,
+    /// which would otherwise restore revoked tokens.
     pub fn void_all(&self) {
         self.void(|_| true);
     }
@@ -230,15 +226,13 @@ impl AuthTable {
     }
 }
 
-/// A user who has shown who it is: by a token of this member, or by other means.
+/// An authenticated user, with a token of this member or by other means.
 #[derive(Debug)]
 pub struct Session {
     user: String,
-    /// Of its token, in the order of issue.
     number: u64,
     used: AtomicU64,
     is_void: AtomicBool,
-    /// As of the last request.
     pub(super) grants: ArcSwapOption<UserGrants>,
 }
 
@@ -248,17 +242,15 @@ impl Session {
         Session { user, number, used, is_void, grants: ArcSwapOption::empty() }
     }
 
-    /// Of a user without a token that this member keeps.
+    /// Creates a session without a stored token.
     pub fn of_user(user: String) -> Session {
         Session::new(user, 0)
     }
 
-    /// The name of the user.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The token is in use at this tick.
     pub fn touch(&self, now: u64) {
         if self.used.load(Ordering::Relaxed) != now {
             self.used.store(now, Ordering::Relaxed);
@@ -269,12 +261,12 @@ impl Session {
         self.is_void.store(true, Ordering::Release);
     }
 
-    /// Whether the token authenticates its user no more.
     pub fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// The grants of the user at the newest auth revision. No lock and no allocation unless that has moved.
+    /// Returns the permissions of the user at the latest auth revision. Neither locks nor allocates
+    /// unless the revision has changed.
     pub fn grants(&self, table: &AuthTable) -> Arc<UserGrants> {
         match self.grants.load_full() {
             Some(grants) if grants.revision() == table.revision() => grants,
@@ -286,7 +278,7 @@ impl Session {
         }
     }
 
-    /// So that tokens which are not used keep no grants of the past alive.
+    /// Drops permissions of older revisions, so that unused tokens do not keep them in memory.
     fn forget_grants_before(&self, revision: u64) {
         if self.grants.load().as_ref().is_some_and(|grants| grants.revision() < revision) {
             self.grants.store(None);
@@ -294,7 +286,6 @@ impl Session {
     }
 }
 
-/// What a user may do at one auth revision.
 #[derive(Debug)]
 pub struct UserGrants {
     revision: u64,
@@ -302,7 +293,6 @@ pub struct UserGrants {
 }
 
 impl UserGrants {
-    /// Looks at all roles of the user.
     pub fn resolve(state: &AuthState, user: &str) -> UserGrants {
         let grants = state.users.get(user).map(|user| match user.roles.iter().any(|role| role == ROOT) {
             true => Grants::root(),
@@ -314,12 +304,11 @@ impl UserGrants {
         UserGrants { revision: state.revision, grants }
     }
 
-    /// The auth revision that they are of.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The grants, if there is such a user.
+    /// Returns the permissions, or `None` if the user does not exist.
     pub fn grants(&self) -> Option<&Grants> {
         self.grants.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Changes, refusals and checks of commands, on two machines that must stay equal.
+//! Changes, errors and permission checks, on two machines that must stay equal.
 
 use api::authpb::{Permission, UserAddOptions};
 use api::command::auth_change::Kind as Change;
@@ -80,7 +80,6 @@ fn of(change: Change) -> Kind {
 }
 
 impl World {
-    /// As a user, with the present auth revision.
     fn as_user(&mut self, user: &str, kind: Kind) -> Outcome {
         let auth_revision = self.asked.auth().revision();
         self.apply_unvalidated(&encode_for(kind, Some((user, auth_revision))))
@@ -97,7 +96,7 @@ impl World {
         }
     }
 
-    /// What a member that restarts reads must be what this one holds.
+    /// Asserts that a restart would load the current state.
     fn assert_stored(&self) {
         let stored = auth_in(&self.asked.store().items(b"")).unwrap();
         assert_eq!(stored, *self.asked.auth().state());
@@ -232,7 +231,7 @@ fn read(key: &str, range_end: &str) -> RequestOp {
     }
 }
 
-/// The same operation in either branch, at several depths.
+/// Places the operation in either branch, at several depths.
 fn at_each_depth(operation: &RequestOp) -> Vec<Kind> {
     let mut found = Vec::new();
     let mut wrapped = operation.clone();
@@ -318,8 +317,8 @@ fn a_lease_gives_no_power_over_the_keys_that_are_attached_to_it() {
     world.assert_stored();
 }
 
-/// The cost is that of the granted intervals, not of the keys: 3,000 puts that attach to a lease with 20,000
-/// keys.
+/// The cost depends on the granted intervals, not on the keys: 3,000 puts that attach to a lease
+/// with 20,000 keys.
 #[test]
 fn a_lease_with_many_keys_is_checked_by_the_intervals_that_are_granted() {
     let mut world = guarded();
@@ -337,7 +336,7 @@ fn a_lease_with_many_keys_is_checked_by_the_intervals_that_are_granted() {
         Kind::Txn(TxnRequest { success, ..TxnRequest::default() })
     };
     world.as_user("u", many("c")).unwrap();
-    // After, between and before what is granted.
+    // After, between and before the granted intervals.
     for other in ["z", "d", "g", "h\0", "a"] {
         world.as_user(ROOT, put(other, 7, false)).unwrap();
         assert_eq!(world.as_user("u", many("c")), Err(Error::PermissionDenied), "{other}");
@@ -468,12 +467,12 @@ fn a_user_has_a_bounded_number_of_tokens_which_share_their_grants() {
     world.all([permit("u", 0, "later", "")]);
     assert!(shared(&table) && !Arc::ptr_eq(&before, &first.grants(&table)));
     assert!(Arc::ptr_eq(&first.grants(&table), &Session::of_user("u".to_owned()).grants(&table)));
-    // A sweep leaves no grants of the past with tokens that are not used.
+    // A sweep drops outdated permissions of unused tokens.
     world.all([permit("u", 0, "later still", "")]);
     table.sweep(1, 10);
     drop(before);
     assert!(first.grants.load().is_none() && second.grants.load().is_none());
-    // Without the user there is nothing to share and nothing to keep.
+    // Without the user there are no permissions to share or cache.
     world.all([delete_user("u")]);
     assert!(first.is_void() && table.tokens() == 1);
     assert!(table.grants_of("u").grants().is_none());
@@ -496,18 +495,18 @@ fn a_full_table_ends_the_oldest_token_of_the_user_with_most() {
     assert!(is_kept("x", 0) && first.is_void());
     log_in("x", 1);
     assert!(is_kept("x", 0) && is_kept("x", 1) && !is_kept("u1", 0) && is_kept("u0", 1));
-    // Who has most pays for itself.
+    // The user with the most tokens loses one.
     log_in("u2", TOKENS_OF_USER_MAX);
     assert!(is_kept("u2", TOKENS_OF_USER_MAX) && !is_kept("u2", 0) && is_kept("u3", 0) && is_kept("x", 0));
     assert_eq!(table.tokens(), TOKENS_MAX);
     table.void_all();
-    // Of many users with one token each, the oldest token ends.
+    // If many users have one token each, the oldest token is revoked.
     (0..=TOKENS_MAX).for_each(|user| log_in(&format!("{user}"), 0));
     assert!(!is_kept("0", 0) && is_kept("1", 0) && is_kept(&TOKENS_MAX.to_string(), 0));
     assert_eq!(table.tokens(), TOKENS_MAX);
 }
 
-/// Users, roles, permissions and keys of the property test: few, so that changes meet.
+/// Users, roles, permissions and keys of the property test: few, so that changes collide.
 const NAMES: [&str; 4] = [ROOT, "a", "b", "c"];
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -526,7 +525,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Whether a user may write a key, by looking at every role and permission.
+/// Reports whether a user may write a key, by checking every role and permission.
 fn may_write(state: &AuthState, user: &str, key: &str) -> bool {
     let Some(user) = state.users.get(user) else { return false };
     user.roles.iter().any(|name| {

@@ -1,4 +1,4 @@
-//! The decoder compared with prost, and the limit of nesting.
+//! Compares the decoder with prost, and checks the nesting limit.
 
 use api::command::Command;
 use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
@@ -51,7 +51,7 @@ fn any_txn() -> impl Strategy<Value = TxnRequest> {
     })
 }
 
-/// If prost accepts the bytes, the decoder does, with the same result.
+/// Asserts that the decoder accepts all bytes that prost accepts, with the same result.
 fn agrees_with_prost(bytes: &Bytes) {
     if let Ok(theirs) = TxnRequest::decode(bytes.clone()) {
         assert_eq!(decode_txn(bytes.clone(), usize::MAX).expect("prost takes it"), theirs);
@@ -124,14 +124,14 @@ fn a_transaction_of_too_many_operations_is_refused_before_it_is_built() {
         (of(b"\x0a\x00", OPS_MAX + 1), false),
         ([of(b"\x0a\x00", OPS_MAX), of(b"\x12\x00\x1a\x00", OPS_MAX)].concat().into(), true),
         (of(b"\x12\x00", 1 << 20), false),
-        // The widest that etcd takes on three levels, and on four.
+        // The widest that etcd accepts on three levels, and on four.
         (levels(&[42, 42, 42]), true),
         (levels(&[32, 32, 32, 32]), false),
         (field(2, &field(4, &of(b"\x12\x00", OPS_MAX))), true),
         (field(2, &field(4, &of(b"\x12\x00", OPS_MAX + 1))), false),
         (field(3, &field(4, &of(b"\x0a\x00", OPS_MAX + 1))), false),
         (field(2, &field(4, &of(b"\x12\x00", 32_000))), false),
-        // Parts of one message, and fields that are not known.
+        // Split messages, and unknown fields.
         (field(2, &of(b"\x22\x00", 1 << 20)), false),
         (field(2, &of(b"\x28\x00", 1 << 20)), false),
         (of(b"\x28\x00", 1 << 20), false),
@@ -141,7 +141,7 @@ fn a_transaction_of_too_many_operations_is_refused_before_it_is_built() {
         assert_eq!(txn_fields(bytes.clone(), OPS_MAX).is_ok(), taken, "{} bytes", bytes.len());
         assert!(taken || matches!(decoded, Err(DecodeError::TooMany)), "{} bytes", bytes.len());
         assert!(matches!(decode_short_txn(bytes.clone(), OPS_MAX, 2), Err(DecodeError::TooMany)));
-        // Entries of a log stay readable.
+        // Log entries stay readable.
         assert!(decode_with_caller(&field(3, &bytes)).is_ok(), "{} bytes", bytes.len());
     }
 }
@@ -161,7 +161,7 @@ fn keys_and_values_are_slices_of_the_message() {
     assert!(bytes.as_ptr_range().contains(&key.as_ptr()));
 }
 
-/// Every function that walks a transaction, with a fraction of a thread's usual stack.
+/// Runs every recursive function on the deepest transaction, with a fraction of the usual stack.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a thread with a small stack; it decides no order of commands")]
 fn the_deepest_transaction_fits_into_half_of_a_stack() {

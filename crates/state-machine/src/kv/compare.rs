@@ -1,12 +1,13 @@
 //! Compares: the guards of a transaction.
 //!
 //! * Every key of the compare's range must satisfy it, in the state before the transaction.
-//! * A missing key, or an empty range, has version, revisions and lease 0. It has no value, so a compare of
-//!   values is false for every operator.
-//! * An operand of another kind than the target counts as 0 or empty. An unknown target compares as equal,
-//!   and an unknown operator is true. So a request of a newer client has the same result on every member.
+//! * A missing key, or an empty range, has version, revisions and lease 0. It has no value, so
+//!   comparing its value is false for every operator.
+//! * An operand whose kind differs from the target counts as 0 or empty. An unknown target compares
+//!   as equal, and an unknown operator is true, so a request of a newer client has the same result
+//!   on every member.
 //!
-//! Memory is bounded: a wide range is read in chunks, and the first key that fails ends it.
+//! Memory is bounded: a wide range is read in chunks, up to the first key that fails.
 
 use std::cmp::Ordering;
 
@@ -20,7 +21,6 @@ use super::view::ReadView;
 /// Keys per read of a wide compare. With values of a few KiB this is a few MiB.
 const CHUNK_KEYS: usize = 1000;
 
-/// Whether every compare holds.
 pub(super) fn all_hold<V: ReadView>(view: &V, compares: &[Compare]) -> Result<bool, Error> {
     for compare in compares {
         let held = view.meter().held();
@@ -57,7 +57,7 @@ fn holds<V: ReadView>(view: &V, compare: &Compare) -> Result<bool, Error> {
     }
 }
 
-/// The smallest key above `key`.
+/// Returns the successor of `key`.
 pub(super) fn key_after(key: &[u8]) -> Bytes {
     let mut next = BytesMut::with_capacity(key.len() + 1);
     next.put_slice(key);
@@ -65,7 +65,8 @@ pub(super) fn key_after(key: &[u8]) -> Bytes {
     next.freeze()
 }
 
-/// Versions and revisions are in the index. Only values and leases need the record.
+/// Selects the fields to read. Versions and revisions are in the index; values and leases need the
+/// record.
 pub(crate) fn fetch(compare: &Compare) -> Fetch {
     match CompareTarget::try_from(compare.target) {
         Ok(CompareTarget::Value | CompareTarget::Lease) => Fetch::Full,

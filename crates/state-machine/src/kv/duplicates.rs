@@ -1,19 +1,22 @@
-//! The duplicate rule: one revision changes a key at most once.
+//! The duplicate rule: a key may change at most once per revision.
 //!
-//! Checked before consensus, branch by branch, bottom up. Each level first takes its own deletes, then adds
-//! the puts and deletes of its children in order, and last checks its own puts against all of them:
+//! Checked before consensus, branch by branch, bottom up. Each level first adds its own deletes,
+//! then the puts and deletes of its children in order, and finally checks its own puts against all
+//! of them:
 //!
+//! ```text
 //!   deletes here ──▶ child 1 ──▶ child 2 ──▶ … ──▶ puts here
+//! ```
 //!
-//! etcd's rule is kept with its two gaps, because clients may rely on what it accepts:
+//! The implementation preserves two gaps of etcd's rule, because clients may rely on them:
 //!
-//! * A child's deletes are compared only with the puts of *later* children. So "child 1 puts k, child 2
-//!   deletes k" is accepted, and the reverse order is not.
-//! * A delete up to the end of the key space has a single zero byte as its end, which is compared literally.
-//!   No key is below it, so that delete never conflicts.
+//! * A child's deletes are compared only with the puts of *later* children. So "child 1 puts k,
+//!   child 2 deletes k" is accepted, and the reverse order is not.
+//! * A delete to the end of the key space has a single zero byte as its range end, which is
+//!   compared literally. Every key is above it, so that delete never conflicts.
 //!
-//! Of two sets, the smaller one is added to the larger one or compared with it. So n operations take n log n
-//! such steps, for any nesting.
+//! Sets are merged and compared smaller into larger, so n operations take O(n log n) steps for any
+//! nesting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +24,11 @@ use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{DeleteRangeRequest, RequestOp};
 
-/// Refuses a branch that changes a key twice.
 pub(super) fn check(branch: &[RequestOp]) -> Result<(), Error> {
     changes_of(branch).map(drop)
 }
 
-/// What a branch may change, nested branches included.
+/// Keys that a branch may change, including nested branches.
 #[derive(Default)]
 struct BranchWrites<'a> {
     puts: BTreeSet<&'a [u8]>,
@@ -106,7 +108,7 @@ impl<'a> Deletes<'a> {
         if end <= start {
             return; // Holds no key; a single zero byte, "to the end", falls in here as well.
         }
-        // Ranges are disjoint, so those that overlap the new one are adjacent, just before its end.
+        // Ranges are disjoint, so the ones that overlap the new range directly precede its end.
         while let Some((&other_start, &other_end)) = self.ranges.range(..=end).next_back() {
             if other_end < start {
                 break;
@@ -124,7 +126,6 @@ impl<'a> Deletes<'a> {
         in_range || self.points.contains(key)
     }
 
-    /// Whether one of the keys is in the set.
     fn meets(&self, keys: &BTreeSet<&'a [u8]>) -> bool {
         let own = self.points.len() + self.ranges.len();
         count_steps(own.min(keys.len()));
@@ -147,7 +148,7 @@ impl<'a> Deletes<'a> {
     }
 }
 
-/// Keys and ranges that are added or compared when a child is absorbed.
+/// Counts the keys and ranges processed when a child is absorbed.
 fn count_steps(_steps: usize) {
     #[cfg(test)]
     tests::STEPS.set(tests::STEPS.get() + _steps);

@@ -1,4 +1,5 @@
-//! The set of deleted keys compared with a list of intervals. `tests/validation.rs` tests the rule itself.
+//! Compares the set of deleted keys with a list of intervals. `tests/validation.rs` tests the rule
+//! itself.
 
 use std::cell::Cell;
 
@@ -58,7 +59,7 @@ fn nested(success: Vec<RequestOp>) -> RequestOp {
     op(Request::RequestTxn(TxnRequest { success, ..TxnRequest::default() }))
 }
 
-/// What the puts and deletes of a tree in a chain of 60 transactions cost.
+/// Measures a tree of puts and deletes in a chain of 60 transactions.
 #[test]
 fn levels_of_nesting_cost_no_more_than_what_they_add() {
     const LEVELS: usize = 60;
@@ -96,7 +97,7 @@ fn any_branch() -> impl Strategy<Value = Vec<RequestOp>> {
     prop::collection::vec(tree, 0..4)
 }
 
-/// Puts and deletes of a branch, by etcd's rule as its source has it.
+/// Computes puts and deletes of a branch with the algorithm of etcd's source.
 fn changes_by_rule(branch: &[RequestOp]) -> Option<(Vec<Bytes>, Vec<DeleteRangeRequest>)> {
     let (mut puts, mut deletes) = (Vec::<Bytes>::new(), Vec::<DeleteRangeRequest>::new());
     let requests = || branch.iter().filter_map(|op| op.request.as_ref());

@@ -1,19 +1,22 @@
-//! A large range response as encoded bytes, in windows.
+//! Large range responses, encoded in windows.
 //!
+//! ```text
 //!   find: locations of the records ─▶ measure: bytes of each pair ─▶ windows: any part of the pairs' bytes, on demand
 //!
 //!   message: header │ pair │ pair │ … │ more, count        concatenated protobuf fields are one message
 //!            before ├───── windows ───┤ after
+//! ```
 //!
-//! * Before, all windows in order, and after are byte for byte the encoded response.
-//! * Its length is known before its first byte is made, because gRPC sends it first.
-//! * It takes 12 bytes per key, and 32 while it is resolved. A window is encoded directly from blocks that
-//!   are read one after the other.
-//! * The result set is fixed when the range is resolved. Later writes and compactions cannot change it.
+//! * `before`, all windows in order, and `after` are byte for byte the encoded response.
+//! * The length is known before the first byte is encoded, because gRPC sends it first.
+//! * It takes 12 bytes of memory per key, and 32 while being resolved. A window is encoded directly
+//!   from blocks, which are read sequentially.
+//! * The result set is fixed when the range is resolved. Later writes and compactions do not change
+//!   it.
 //!
-//! Cost: one walk over the index, one read of every record to measure it, and one more for each window that
-//! contains it. If keys are scattered over all blocks, each window reads every block, so windows should not
-//! be small.
+//! Cost: an index scan, a read of every record to measure it, and another for each window that
+//! contains it. If keys are scattered over all blocks, each window reads every block, so windows
+//! should not be small.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,44 +31,40 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, i
 use super::range::has_revision_filters;
 use crate::failure::{Failure, header};
 
-/// Field number of the pairs in a `RangeResponse`.
 const KVS: u32 = 2;
 
-/// Size of the buffers of a window. Sent buffers are freed in such steps; a connection buffers as much of a
-/// response.
+/// Size of a window's buffers. Sent buffers are freed individually; a connection buffers as much of
+/// a response.
 const BUFFER_BYTES: u32 = 1 << 20;
 
-/// A range that was resolved and measured.
+/// A resolved and measured range.
 pub struct LargeRange {
-    /// The sizes are those of pairs as fields of the response.
+    /// Pinned range with the encoded size of each pair as a field of the response.
     range: PinnedRange,
     pairs_bytes: u64,
 }
 
-/// Consecutive pairs.
 struct PairWindow {
     numbers: Range<usize>,
-    /// Bytes of the first pair before the window.
     skipped: usize,
 }
 
-/// Buffers for the pairs of a window.
 struct Buffers {
     bytes: Vec<Vec<u8>>,
-    /// For each pair: its buffer, and where it ends there.
+    /// Buffer of each pair, and its end offset there.
     ends: Vec<(u32, u32)>,
 }
 
 impl LargeRange {
-    /// Whether a request can be served like this: full pairs in key order, without filters.
+    /// Reports whether a request is supported: full pairs in key order, without filters.
     pub fn serves(request: &RangeRequest) -> bool {
         let in_key_order = request.sort_target == SortTarget::Key as i32
             && [SortOrder::None as i32, SortOrder::Ascend as i32].contains(&request.sort_order);
         in_key_order && !has_revision_filters(request) && !request.keys_only && !request.count_only
     }
 
-    /// Resolves and measures a range on behalf of `caller`. `meter` may end it. Refusals: `Compacted`,
-    /// `FutureRev`.
+    /// Resolves and measures a range on behalf of `caller`. `meter` may interrupt it. Request
+    /// errors: `Compacted`, `FutureRev`.
     pub fn find(
         store: &Store,
         request: &RangeRequest,
@@ -74,7 +73,7 @@ impl LargeRange {
     ) -> Result<Self, Failure> {
         assert!(Self::serves(request), "an answer that has to be sorted or filtered");
         let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
-        // A negative limit means none.
+        // A negative limit means no limit.
         let limit = usize::try_from(request.limit).unwrap_or(0);
         let range = store.pin_range(&keys, request.revision, limit, caller, meter, |kv| {
             u32::try_from(field_bytes(kv)).expect("a pair is far below 4 GiB")
@@ -84,37 +83,32 @@ impl LargeRange {
         Ok(LargeRange { range, pairs_bytes })
     }
 
-    /// Number of pairs.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Bytes of memory between its windows.
+    /// Returns the memory used between windows, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.range.memory_bytes()
     }
 
-    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// The header without ids and term.
+    /// Returns the header without ids and term.
     pub fn header(&self) -> Option<ResponseHeader> {
         header(self.range.revision)
     }
 
-    /// The fields before the pairs, with the completed header.
     pub fn before(&self, header: Option<ResponseHeader>) -> Vec<u8> {
         RangeResponse { header, ..RangeResponse::default() }.encode_to_vec()
     }
 
-    /// Bytes of all pairs.
     pub fn pairs_bytes(&self) -> u64 {
         self.pairs_bytes
     }
 
-    /// The fields after the pairs.
     pub fn after(&self) -> Vec<u8> {
         let count = self.range.count;
         let keys = i64::try_from(self.range.len()).expect("pairs fit in memory");
@@ -122,8 +116,8 @@ impl LargeRange {
         RangeResponse { more: keys < count, count, ..RangeResponse::default() }.encode_to_vec()
     }
 
-    /// The pairs' bytes from `start` on, to the end of a pair: at most `bytes_max`, or one pair. They are in
-    /// several buffers, so that sent parts of a window can be freed.
+    /// Encodes the pairs from byte offset `start`, up to the end of a pair: at most `bytes_max`, or
+    /// one pair. Several buffers are returned, so that sent parts of a window can be freed.
     ///
     /// Fails only if a block cannot be read, or with `Released`.
     pub fn window(&self, start: u64, bytes_max: usize) -> Result<VecDeque<Bytes>, Failure> {
@@ -141,7 +135,7 @@ impl LargeRange {
         Ok(buffers)
     }
 
-    /// The pairs that contain the bytes from `start` on.
+    /// Selects the pairs of the window that starts at byte offset `start`.
     fn window_at(&self, start: u64, bytes_max: usize) -> PairWindow {
         assert!(start < self.pairs_bytes, "a window after the last pair");
         let (mut numbers, mut before, mut bytes) = (0..0, 0, 0);
@@ -162,7 +156,7 @@ impl LargeRange {
 }
 
 impl Buffers {
-    /// Buffers for pairs of these sizes. No pair is divided.
+    /// Allocates buffers for pairs of these sizes. Pairs are not split.
     fn of(sizes: impl Iterator<Item = u32>) -> Self {
         let mut ends: Vec<(u32, u32)> = Vec::with_capacity(sizes.size_hint().0);
         let (mut buffer, mut end) = (0, 0);
@@ -179,7 +173,6 @@ impl Buffers {
         Buffers { bytes: lengths.into_iter().map(|length| vec![0; length as usize]).collect(), ends }
     }
 
-    /// The slice for the pair with this number.
     fn slice(&mut self, number: usize) -> &mut [u8] {
         let (buffer, end) = self.ends[number];
         let start = match number.checked_sub(1).map(|before| self.ends[before]) {
@@ -190,13 +183,13 @@ impl Buffers {
     }
 }
 
-/// Bytes of a pair as a field of a `RangeResponse`.
+/// Returns the encoded size of a pair as a field of a `RangeResponse`.
 fn field_bytes(kv: &KeyValueRef<'_>) -> usize {
     let bytes = message_bytes(kv);
     key_len(KVS) + encoded_len_varint(bytes as u64) + bytes
 }
 
-/// Bytes of a pair as a `KeyValue`.
+/// Returns the encoded size of a pair as a `KeyValue`.
 fn message_bytes(kv: &KeyValueRef<'_>) -> usize {
     let text = |tag, text: &[u8]| match text.len() {
         0 => 0,
@@ -211,8 +204,8 @@ fn message_bytes(kv: &KeyValueRef<'_>) -> usize {
         + number(6, kv.lease)
 }
 
-/// Encodes a pair as a field of a `RangeResponse`, like the generated code, without a `KeyValue` that owns
-/// its bytes. Empty and zero fields are omitted.
+/// Encodes a pair as a field of a `RangeResponse`, like the generated code, but without an owned
+/// `KeyValue`. Empty and zero fields are omitted.
 fn encode_field(kv: &KeyValueRef<'_>, out: &mut impl BufMut) {
     let text = |tag, text: &[u8], out: &mut _| {
         if !text.is_empty() {

@@ -1,7 +1,7 @@
 //! etcd's KV requests on the store.
 //!
-//! The service checks requests with `validate` before they are proposed. Apply checks them again, because any
-//! member may propose.
+//! The service checks requests with `validate` before they are proposed. Apply repeats the checks,
+//! because any member may propose.
 
 mod duplicates; // one revision changes a key at most once
 pub mod validate; // checks that need no state

@@ -1,14 +1,17 @@
 //! Range requests, on any view of the store.
 //!
-//!   fetch in key order ─▶ apply revision filters ─▶ sort ─▶ truncate to the limit ─▶ remove fields not asked for
+//! ```text
+//!   fetch in key order ─▶ apply revision filters ─▶ sort ─▶ truncate to the limit ─▶ remove fields not requested
+//! ```
 //!
-//! * `count` is the number of keys in the range at that revision. Limit and filters do not apply.
-//! * The header has the store's newest revision at read time, not the revision that was read.
-//! * Only a range in key order without filters passes its limit to the store, plus one key to know whether
-//!   there are more. Other ranges read all keys first.
+//! * `count` is the number of keys in the range at that revision, regardless of limit and filters.
+//! * The header has the store's latest revision at read time, not the requested revision.
+//! * Only a range in key order without filters passes its limit to the store, plus one key to
+//!   determine `more`. Other ranges read all keys first.
 //!
-//! As in etcd, an order of NONE with a target other than the key fetches the smallest *keys* up to the limit
-//! plus one, sorts those by the target and then truncates. Equal elements keep their key order.
+//! As in etcd, an order of NONE with a target other than the key fetches the smallest *keys* up to
+//! the limit plus one, sorts those by the target and then truncates. Equal elements keep their key
+//! order.
 
 use std::cmp::Ordering;
 
@@ -20,8 +23,8 @@ use mvcc::{Fetch, KeyRange, KeyValue, Meter, RangeOptions, RangeResult, Store};
 use super::view::{MeteredStore, ReadView};
 use crate::failure::{Failure, header};
 
-/// Executes a range on the present state of the store. `meter` may end it. Refusals: `Compacted`,
-/// `FutureRev`.
+/// Executes a range on the current state of the store. `meter` may interrupt it. Request errors:
+/// `Compacted`, `FutureRev`.
 pub fn range(store: &Store, request: &RangeRequest, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
     execute(&MeteredStore { store, meter }, request)
 }
@@ -32,14 +35,13 @@ pub(super) fn execute<V: ReadView>(view: &V, request: &RangeRequest) -> Result<R
     Ok(response(request, &options, view.range(&keys, request.revision, &options)?))
 }
 
-/// As `execute`, for a page: the count is that of the page and one more key.
+/// Executes a range for a page: `count` includes only the page and one more key.
 pub(super) fn page<V: ReadView>(view: &V, request: &RangeRequest) -> Result<RangeResponse, Failure> {
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: fetch_limit(request), fetch: fetch(request) };
     Ok(response(request, &options, view.page(&keys, request.revision, &options)?))
 }
 
-/// Makes the response from the fetched pairs.
 fn response(request: &RangeRequest, options: &RangeOptions, fetched: RangeResult) -> RangeResponse {
     assert!(
         options.limit == 0 || fetched.kvs.len() <= options.limit,
@@ -67,7 +69,8 @@ fn response(request: &RangeRequest, options: &RangeOptions, fetched: RangeResult
     }
 }
 
-/// Whether the requested order is the store's, by key. Includes the exception in the module's head.
+/// Reports whether the requested order is the store's order, by key. Includes the exception
+/// described in the module documentation.
 pub(super) fn is_default_order(request: &RangeRequest) -> bool {
     request.sort_order == SortOrder::None as i32
         || (request.sort_order == SortOrder::Ascend as i32 && request.sort_target == SortTarget::Key as i32)
@@ -83,8 +86,8 @@ pub(super) fn has_revision_filters(request: &RangeRequest) -> bool {
     filters.iter().any(|bound| *bound != 0)
 }
 
-/// Keys that are read for a response, if the range has `keys`. A limit bounds them only if the store applies
-/// it.
+/// Returns the number of keys read for a range that contains `keys`. The limit applies only if the
+/// store enforces it.
 pub fn keys_read(request: &RangeRequest, keys: i64) -> i64 {
     match i64::try_from(fetch_limit(request)) {
         Ok(limit) if limit > 0 => keys.min(limit),
@@ -92,7 +95,7 @@ pub fn keys_read(request: &RangeRequest, keys: i64) -> i64 {
     }
 }
 
-/// The limit for the store; 0 means none.
+/// Returns the limit for the store; 0 means no limit.
 fn fetch_limit(request: &RangeRequest) -> usize {
     let store_may_cut = is_default_order(request) && !has_revision_filters(request);
     match usize::try_from(request.limit) {
@@ -101,7 +104,6 @@ fn fetch_limit(request: &RangeRequest) -> usize {
     }
 }
 
-/// The parts of pairs that the response needs.
 pub(crate) fn fetch(request: &RangeRequest) -> Fetch {
     if request.count_only {
         Fetch::CountOnly
@@ -120,7 +122,7 @@ fn passes_filters(kv: &KeyValue, request: &RangeRequest) -> bool {
 }
 
 fn sort(kvs: &mut [KeyValue], request: &RangeRequest) {
-    // Both numbers were validated before. Unknown ones sort as the default does.
+    // Both numbers are validated. Unknown ones sort like the default.
     let target = SortTarget::try_from(request.sort_target).unwrap_or(SortTarget::Key);
     match SortOrder::try_from(request.sort_order).unwrap_or(SortOrder::None) {
         SortOrder::None | SortOrder::Ascend if target == SortTarget::Key => {} // The store's own order.
@@ -150,7 +152,6 @@ fn blanked(kv: KeyValue, request: &RangeRequest) -> mvccpb::KeyValue {
     wire
 }
 
-/// A pair as clients see it.
 pub(super) fn wire_kv(kv: KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key,
@@ -162,8 +163,8 @@ pub(super) fn wire_kv(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// Whether [`get`] answers a request: it names one key, and wants all of the pair. A limit and an order make
-/// no difference then.
+/// Reports whether [`get`] supports a request: it names a single key and wants the complete pair.
+/// Limit and order have no effect then.
 pub fn is_get(request: &RangeRequest) -> bool {
     request.range_end.is_empty()
         && fetch(request) == Fetch::Full
@@ -171,8 +172,8 @@ pub fn is_get(request: &RangeRequest) -> bool {
         && !has_revision_filters(request)
 }
 
-/// As [`range`] of one key, the most frequent request, into a response that was used before: nothing is
-/// allocated if the pair is in memory. Without a meter, since one pair is held anyway.
+/// Executes a range on a single key, the most frequent request, and reuses the response. Does not
+/// allocate if the pair is in memory. Takes no meter, since one pair is held anyway.
 pub fn get(store: &Store, request: &RangeRequest, response: &mut RangeResponse) -> Result<(), Failure> {
     assert!(is_get(request), "a request that is more than a get");
     let got = store.get(&request.key, request.revision)?;

@@ -1,17 +1,21 @@
 //! A range in chunks, with bounded memory.
 //!
+//! ```text
 //!   10 keys ──▶ 20 ──▶ 40 ──▶ … doubled while a chunk is small in bytes, halved while it is large
+//! ```
 //!
-//! * The number of keys follows from the bytes of the chunk before. A chunk that proves far too large is read
-//!   again with half the keys, so its bytes are bounded unless it is one pair, or the limit is negative.
-//! * A chunk is measured as in etcd: with the header, `more` and `count` of its read, although only the last
-//!   chunk has them.
-//! * All chunks are read at one revision: the requested one, or the newest at the first chunk.
-//! * Only the last chunk has header, `more` and `count`. The header's revision is the newest of the first
-//!   read.
-//! * The count is that of the chunks. If the last chunk ends at the limit, it also includes the keys after
-//!   it.
-//! * Nothing is locked between chunks. If a compaction overtakes the stream, it ends with `Compacted`.
+//! * The number of keys depends on the size of the previous chunk. A chunk that turns out far too
+//!   large is read again with half the keys, so its size is bounded unless it is a single pair, or
+//!   the limit is negative.
+//! * A chunk is measured as in etcd: with the header, `more` and `count` of its read, although only
+//!   the last chunk has them.
+//! * All chunks are read at the same revision: the requested one, or the latest at the first chunk.
+//! * Only the last chunk has header, `more` and `count`. The header's revision is the latest of the
+//!   first read.
+//! * The count is the total of the chunks. If the last chunk reaches the limit, it also includes
+//!   the keys after the limit.
+//! * No lock is held between chunks. If a compaction overtakes the stream, it fails with
+//!   `Compacted`.
 
 use std::cell::Cell;
 
@@ -25,19 +29,20 @@ use super::view::MeteredStore;
 use super::{range, validate};
 use crate::failure::{Failure, header};
 
-/// Keys of the first chunk: few, so that it comes early and shows the size of values.
+/// Keys of the first chunk: few, so that it arrives early and shows the size of values.
 const FIRST_CHUNK_KEYS: i64 = 10;
-/// A chunk may take this many times its target in memory: pairs and their encoded form. The ten keys of the
-/// first chunk, and one more that is read, may have values of seven tenths of the target.
+/// Maximum memory of a chunk, as a multiple of its target: pairs and their encoded form. The ten
+/// keys of the first chunk, plus one more that is read, may have values of seven tenths of the
+/// target.
 const CHUNK_TARGETS_MAX: u64 = 16;
 
-/// The chunks of one range request. A refusal or the last chunk ends the iteration.
+/// Iterator over the chunks of a range. It stops after an error or the last chunk.
 pub struct RangeStream {
     store: Store,
-    /// The request for the next chunk, with its key, limit and revision.
     request: RangeRequest,
     chunk_bytes_target: usize,
-    /// Keys still to be sent; `None` for a negative limit, which requests everything in one chunk.
+    /// Keys still to be sent; `None` for a negative limit, which requests all keys in a single
+    /// chunk.
     keys_left: Option<i64>,
     keys_sent: i64,
     header_revision: Option<i64>,
@@ -45,11 +50,12 @@ pub struct RangeStream {
 }
 
 impl RangeStream {
-    /// Begins a stream. The request has passed `validate::range_stream`. Chunks approach
+    /// Starts a stream. The request has passed `validate::range_stream`. Chunks approach
     /// `chunk_bytes_target`.
     pub fn new(store: Store, mut request: RangeRequest, chunk_bytes_target: usize) -> Self {
         assert!(validate::range_stream(&request).is_ok(), "a stream can neither sort nor filter");
-        // They are slices of the whole message, which may be long, and the stream that of a slow client.
+        // Copy the keys: they are slices of the complete message, which a slow client would keep in
+        // memory.
         request.key = Bytes::copy_from_slice(&request.key);
         request.range_end = Bytes::copy_from_slice(&request.range_end);
         let keys_left = match request.limit {
@@ -113,7 +119,8 @@ impl RangeStream {
         }
     }
 
-    /// Keys of the last chunk, and all after it if the limit was reached.
+    /// Returns the number of keys of the last chunk, and of all later keys if the limit was
+    /// reached.
     fn keys_left_to_count(
         &self,
         count: i64,
@@ -153,7 +160,6 @@ impl RangeStream {
     }
 }
 
-/// Ends the read of a chunk that is too large.
 struct ChunkMeter<'a> {
     meter: &'a dyn Meter,
     bytes: Cell<u64>,
@@ -176,12 +182,13 @@ impl Meter for ChunkMeter<'_> {
 }
 
 impl RangeStream {
-    /// Whether the last chunk was read, or the stream was refused.
+    /// Reports whether the last chunk was read, or the stream failed.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// The next chunk of a stream that is not finished. `meter` may interrupt it; then it can be read again.
+    /// Reads the next chunk of an unfinished stream. `meter` may interrupt it, after which it can
+    /// be retried.
     pub fn next_metered(&mut self, meter: &dyn Meter) -> Result<RangeResponse, Failure> {
         assert!(!self.finished, "a stream has no chunk after its last one");
         let chunk = self.chunk(meter);

@@ -1,8 +1,11 @@
-//! Transactions: compares, then one of two branches, as one revision.
+//! Transactions: compares, then one of two branches, as a single revision.
 //!
+//! ```text
 //!   choose the path (all compares, nested ones too, on the state before) ─▶ check the taken branch ─▶ change
+//! ```
 //!
-//! * A refused check changes nothing. After the checks nothing is refused.
+//! * A failed check leaves the state unchanged. After the checks, changes cannot fail with a
+//!   request error.
 //! * All changes share one revision. A later operation sees the earlier ones.
 //! * A path has one bool per entered transaction, in order. Choosing, checking and changing visit
 //!   transactions in the same order.
@@ -22,8 +25,8 @@ use super::{compare, range, validate, write};
 use crate::failure::{Answer, Failure, header};
 use crate::lease::Leases;
 
-/// Executes a read-only transaction on one state of the store. `meter` may end it. Refusals: `Compacted`,
-/// `FutureRev`. Panics if `validate::is_read_only` is false.
+/// Executes a read-only transaction on a consistent state of the store. `meter` may interrupt it.
+/// Request errors: `Compacted`, `FutureRev`. Panics if `validate::is_read_only` is false.
 pub fn read_txn(store: &Store, request: &TxnRequest, meter: &dyn Meter) -> Result<TxnResponse, Failure> {
     assert!(validate::is_read_only(request), "a transaction that writes must be proposed");
     let held = meter.held();
@@ -31,8 +34,8 @@ pub fn read_txn(store: &Store, request: &TxnRequest, meter: &dyn Meter) -> Resul
         meter.release_to(held);
         let view = PinnedStore::newest(store, meter);
         match read_pinned(store, &view, request) {
-            // A compaction overtook the pinned revision between two reads, so it is repeated. A request for a
-            // compacted revision is refused then.
+            // A compaction overtook the pinned revision between two reads, so retry. A request for
+            // a compacted revision then fails.
             Err(Failure::Refused(Error::Compacted)) if view.is_overtaken() => {}
             answered => return answered,
         }
@@ -54,7 +57,7 @@ fn read_pinned(store: &Store, view: &PinnedStore<'_>, request: &TxnRequest) -> R
     Ok(TxnResponse { header: header(view.revision()), succeeded, responses })
 }
 
-/// Applies a transaction that may write. A refusal changes nothing.
+/// Applies a transaction that may write. On error the state is unchanged.
 pub(crate) fn apply(
     writer: &mut RevisionWriter<'_>,
     before: Before<'_>,
@@ -79,7 +82,6 @@ pub(crate) fn apply(
     Ok(response)
 }
 
-/// State that checks need besides keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Before<'a> {
     pub leases: &'a Leases,
@@ -148,11 +150,13 @@ fn change<I: Iterator<Item = bool>>(
         };
         responses.push(ResponseOp { response: Some(response) });
     }
-    // A nested transaction's header is present and empty. `apply` sets that of the outermost one.
+    // The header of a nested transaction is present and empty. `apply` sets that of the outermost
+    // one.
     Ok(TxnResponse { header: Some(ResponseHeader::default()), succeeded, responses })
 }
 
-/// A range in a write transaction. It is skipped if no client of this member waits for the response.
+/// Executes a range in a write transaction. Skipped if no client of this member waits for the
+/// response.
 fn read(
     writer: &RevisionWriter<'_>,
     request: &RangeRequest,

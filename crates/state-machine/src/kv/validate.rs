@@ -1,9 +1,11 @@
-//! Checks of requests that need no state. They come before consensus.
+//! Stateless checks of requests, before consensus.
 //!
+//! ```text
 //!   request ─▶ shape (keys, enums, flags, number of operations) ─▶ duplicate rule ─▶ read or write? ─▶ cost
+//! ```
 //!
-//! * The order matters, because a client sees the first error only: compares, then the success branch, then
-//!   the failure branch, depth first. The duplicate rule comes last.
+//! * The order matters, because a client sees only the first error: compares, then the success
+//!   branch, then the failure branch, depth first. The duplicate rule comes last.
 //! * Pure functions of the request. Apply checks revisions, leases and existing keys.
 
 use api::Error;
@@ -14,10 +16,10 @@ use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp,
 use super::duplicates;
 use super::range::{has_revision_filters, is_default_order};
 
-/// Bytes of a stored record without key and value, for the quota.
+/// Overhead of a stored record besides key and value, for the quota.
 const RECORD_OVERHEAD_BYTES: u64 = 256;
 
-/// Refuses an empty key and an unknown sort.
+/// Rejects an empty key and an unknown sort.
 pub fn range(request: &RangeRequest) -> Result<(), Error> {
     if request.key.is_empty() {
         return Err(Error::EmptyKey);
@@ -27,18 +29,17 @@ pub fn range(request: &RangeRequest) -> Result<(), Error> {
     if known { Ok(()) } else { Err(Error::InvalidSortOption) }
 }
 
-/// Why a streamed range is refused.
+/// Reason for rejecting a streamed range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamRefusal {
-    /// Every range is refused for this.
     Refused(Error),
-    /// Chunks come in key order. Another order would need all of them first.
+    /// Chunks are in key order. Another order would need all of them first.
     CustomSort,
-    /// A filter may drop whole chunks, so a limit could not be applied while streaming.
+    /// A filter may drop entire chunks, so a limit could not be applied while streaming.
     RevisionFilter,
 }
 
-/// Refuses a streamed range that sorts or filters.
+/// Rejects a streamed range that sorts or filters.
 pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
     range(request).map_err(StreamRefusal::Refused)?;
     if !is_default_order(request) {
@@ -47,7 +48,7 @@ pub fn range_stream(request: &RangeRequest) -> Result<(), StreamRefusal> {
     if has_revision_filters(request) { Err(StreamRefusal::RevisionFilter) } else { Ok(()) }
 }
 
-/// Refuses an empty key, and a value or lease that the put is to keep.
+/// Rejects an empty key, and a value or lease combined with the flag that ignores it.
 pub fn put(request: &PutRequest) -> Result<(), Error> {
     if request.key.is_empty() {
         return Err(Error::EmptyKey);
@@ -61,13 +62,12 @@ pub fn put(request: &PutRequest) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses an empty key.
 pub fn delete_range(request: &DeleteRangeRequest) -> Result<(), Error> {
     if request.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
-/// Refuses too many operations, any operation that would be refused alone, and two changes of one key.
-/// `ops_max` bounds the longest of the three lists; a nested transaction may use the rest.
+/// Rejects too many operations, invalid operations, and transactions that change a key twice.
+/// `ops_max` bounds the longest of the three lists; a nested transaction may use the remainder.
 pub fn txn(request: &TxnRequest, ops_max: usize) -> Result<(), Error> {
     txn_shape(request, ops_max)?;
     duplicates::check(&request.success)?;
@@ -95,25 +95,26 @@ fn op_shape(op: &RequestOp, ops_left: usize) -> Result<(), Error> {
     }
 }
 
-/// Whether neither branch can change anything, so that no consensus is needed. A nested transaction always
-/// counts as a write.
+/// Reports whether neither branch can write, so that consensus is not needed. A nested transaction
+/// always counts as a write.
 pub fn is_read_only(request: &TxnRequest) -> bool {
     branches(request).all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Whether every operation of both branches is a range that may be served from local state. Compares do not
-/// count: a transaction without operations is serializable.
+/// Reports whether every operation of both branches is a range that may be served from local state.
+/// Compares do not count: a transaction without operations is serializable.
 pub fn is_serializable(request: &TxnRequest) -> bool {
     branches(request)
         .all(|op| matches!(&op.request, Some(Request::RequestRange(range)) if range.serializable))
 }
 
-/// Estimated bytes of a put, for the quota.
+/// Estimates the bytes of a put, for the quota.
 pub fn put_cost(request: &PutRequest) -> u64 {
     RECORD_OVERHEAD_BYTES + request.key.len() as u64 + request.value.len() as u64
 }
 
-/// Estimated bytes of the larger branch of a transaction. 0 means that neither branch puts anything.
+/// Estimates the bytes of the larger branch of a transaction. 0 means that neither branch has a
+/// put.
 pub fn txn_cost(request: &TxnRequest) -> u64 {
     branch_cost(&request.success).max(branch_cost(&request.failure))
 }

@@ -1,29 +1,27 @@
-//! What reads need of the store, so that Range and Compare have one implementation.
+//! Read interface of the store, so that Range and Compare have a single implementation.
 //!
 //! | view | revision 0 means | sees |
 //! |---|---|---|
-//! | `Metered` | the newest when the read begins | applied commands |
-//! | `Pinned` | the revision that it was pinned to | one state in all reads |
-//! | `RevisionWriter` | the newest with its own changes | the changes of the running command so far |
+//! | `Metered` | the latest when the read starts | applied commands |
+//! | `Pinned` | the revision that it was pinned to | the same state in all reads |
+//! | `RevisionWriter` | the latest, including its own changes | the changes of the running command so far |
 
 use mvcc::{Error, KeyRange, Meter, RangeOptions, RangeResult, RevisionWriter, Store};
 
-/// A source of reads.
 pub(super) trait ReadView {
-    /// The newest revision of this view, its own changes included.
+    /// Returns the latest revision of this view, including its own changes.
     fn revision(&self) -> i64;
 
     /// Reads at `at`; 0 or less means `revision()`.
     fn range(&self, keys: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult, Error>;
 
-    /// As `range`, with the count of the returned pairs: keys after the limit are not read.
+    /// Reads a page, with the count of the returned pairs: keys after the limit are not read.
     fn page(&self, keys: &KeyRange, at: i64, options: &RangeOptions) -> Result<RangeResult, Error>;
 
-    /// Accounts for the memory of these reads.
+    /// Returns the meter that accounts for the memory of these reads.
     fn meter(&self) -> &dyn Meter;
 }
 
-/// A store with a meter for its reads.
 pub(super) struct MeteredStore<'a> {
     pub store: &'a Store,
     pub meter: &'a dyn Meter,
@@ -65,7 +63,7 @@ impl ReadView for RevisionWriter<'_> {
     }
 }
 
-/// The store at one revision. Nothing is locked, so a compaction may overtake it.
+/// The store at a fixed revision. Holds no lock, so a compaction may overtake it.
 pub(super) struct PinnedStore<'a> {
     store: &'a Store,
     revision: i64,
@@ -77,21 +75,21 @@ impl<'a> PinnedStore<'a> {
         PinnedStore { store, revision: store.revision(), meter }
     }
 
-    /// The revision that is read for `at`.
     fn resolve(&self, at: i64) -> i64 {
         let at = if at <= 0 { self.revision } else { at };
         assert!(at <= self.revision, "a pinned view was asked for revision {at} beyond {}", self.revision);
         at
     }
 
-    /// The result with the pinned revision in place of newer ones.
+    /// Replaces a later revision in the result with the pinned one.
     fn as_pinned(&self, mut result: RangeResult) -> RangeResult {
         assert!(result.revision >= self.revision, "the store went back below a pinned revision");
         result.revision = self.revision;
         result
     }
 
-    /// Whether history at the pinned revision is gone. Then reads fail, and a new pin is needed.
+    /// Reports whether history at the pinned revision was compacted. Reads fail then, and a new pin
+    /// is needed.
     pub fn is_overtaken(&self) -> bool {
         self.store.compact_revision() > self.revision
     }

@@ -1,8 +1,11 @@
 //! Put and DeleteRange in a running revision.
 //!
+//! ```text
 //!   check (on the state before the command) ──▶ change (sees the changes so far) ──▶ response
+//! ```
 //!
-//! A check may refuse and changes nothing. A change is never refused. So transactions are atomic.
+//! Checks may fail and have no side effects. Changes do not fail with request errors, so
+//! transactions are atomic.
 
 use api::Error;
 use api::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse};
@@ -14,7 +17,6 @@ use super::validate;
 use crate::failure::{Answer, Failure, header};
 use crate::lease::Leases;
 
-/// Refuses a put that this state does not permit.
 pub(crate) fn check_put(
     writer: &RevisionWriter<'_>,
     leases: &Leases,
@@ -28,7 +30,6 @@ pub(crate) fn check_put(
     Ok(())
 }
 
-/// Executes a checked put.
 pub(crate) fn put(
     writer: &mut RevisionWriter<'_>,
     request: PutRequest,
@@ -37,8 +38,8 @@ pub(crate) fn put(
     let keeps = request.ignore_value || request.ignore_lease;
     let returns = request.prev_kv && answer == Answer::Wanted;
     let previous = if keeps || returns { writer.get(&request.key)? } else { None };
-    // An earlier operation of the transaction may have deleted the key whose value is to be kept (see
-    // `duplicates`).
+    // An earlier operation of the transaction may have deleted the key (see `duplicates`), so there
+    // may be no value to keep.
     let (kept_value, kept_lease) = match &previous {
         Some(kv) => (kv.value.clone(), kv.lease),
         None => (Bytes::new(), 0),
@@ -56,7 +57,6 @@ pub(crate) fn put(
     Ok(PutResponse { header: header(revision), prev_kv })
 }
 
-/// Deletes every key of the range, in key order.
 pub(crate) fn delete_range(
     writer: &mut RevisionWriter<'_>,
     request: DeleteRangeRequest,

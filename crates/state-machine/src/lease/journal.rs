@@ -1,19 +1,19 @@
-//! Leases in the store: a journal of their changes, in segments.
+//! Leases in the store: a segmented journal of their changes.
 //!
 //! ```text
-//!   oldest segment │ … │ open segment ◀── append: id, TTL, deadline or grant     (no TTL: the lease is gone)
+//!   oldest segment │ … │ open segment ◀── append: id, TTL, deadline or grant     (no TTL: removed)
 //!         └──clean: entries that are still current are appended again
 //! ```
 //!
-//! * A segment is an item of the store. The newest entry of an id decides.
-//! * Segments are cleaned oldest first, so an entry "gone" is dropped only when no older entry of its id
-//!   exists.
-//! * The journal takes at most twice the entries of the live leases and [`ENTRIES_SPARE`], once the cleaning
-//!   of the last commands is done.
+//! * A segment is an item of the store. The last entry of an id is the current one.
+//! * Segments are cleaned oldest first, so a removal entry is dropped only when no older entry of
+//!   its id exists.
+//! * After cleaning, the journal has at most twice as many entries as there are leases, plus
+//!   [`ENTRIES_SPARE`].
 //!
-//! A change costs about 20 bytes in a segment, and one item for each command or for some 200 changes. An item
-//! for each lease would cost 400 bytes of memory, and a million of them would be rewritten between two
-//! checkpoints when a million clients renew their leases.
+//! A change costs about 20 bytes in a segment, and one item per command or per 200 changes. An item
+//! for each lease would cost 400 bytes of memory, and a million of them would be rewritten between
+//! two checkpoints when a million clients renew their leases.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,40 +25,38 @@ use prost::encoding::{decode_varint, encode_varint};
 use super::table::{Lease, LeaseTable};
 use crate::failure::ApplyError;
 
-/// Items of segments: this prefix and the number of the segment as eight bytes, big endian.
+/// Item prefix of segments, followed by the segment number as eight bytes, big endian.
 const PREFIX: &[u8] = b"lease/";
-/// The item of the clock: eight bytes, big endian.
+/// Item of the clock: eight bytes, big endian.
 const CLOCK: &[u8] = b"lease-clock";
 
-/// A TTL is followed by a deadline plus one, or 0 for none, or this and the index of the grant. No deadline
-/// is 0.
+/// Tag of a grant. A TTL is followed by the deadline plus one, by 0 for none, or by this tag and
+/// the index of the grant. A deadline is never 0.
 const GRANTED: u64 = 1;
 
-/// Bytes from which a segment is closed. Each command copies the open segment once, and sled keeps a value of
-/// up to 4096 bytes in one part.
+/// Size at which a segment is closed. Each command copies the open segment once, and sled stores a
+/// value of up to 4096 bytes in one part.
 const SEGMENT_BYTES: usize = 4000;
-/// Superseded entries that are always permitted: more than a segment holds.
+/// Number of superseded entries that are always permitted: more than a segment holds.
 const ENTRIES_SPARE: usize = 1024;
-/// Segments that are cleaned for each one that was closed, so that cleaning keeps up.
+/// Number of segments to clean per closed segment, so that cleaning keeps up.
 const CLEANED_PER_CLOSED: usize = 3;
 
 /// The journal, without the contents of its closed segments.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Numbers of the closed segments and how many entries they hold, oldest first.
+    /// Number and entry count of each closed segment, oldest first.
     closed: VecDeque<(u64, usize)>,
-    /// Number, contents and entries of the open segment.
+    /// Number, contents and entry count of the open segment.
     open: (u64, Vec<u8>, usize),
-    /// Entries in all segments.
     entries: usize,
-    /// Whether the open segment has changes that are not in the store.
+    /// True if the open segment has changes that are not in the store.
     is_dirty: bool,
-    /// Segments that the running command has still to clean; 0 between two commands.
+    /// Number of segments that the running command has still to clean; 0 between commands.
     to_clean: usize,
 }
 
 impl Journal {
-    /// Reads the journal of a store: the leases and the clock.
     pub fn load(store: &Store) -> Result<(Self, BTreeMap<i64, Lease>, i64), ApplyError> {
         let (journal, leases) = Self::read(store.items(PREFIX))?;
         let clock = match store.item(CLOCK) {
@@ -73,7 +71,6 @@ impl Journal {
         Ok((journal, leases, clock))
     }
 
-    /// Reads segments, which come in order.
     fn read(
         segments: impl IntoIterator<Item = (Bytes, Bytes)>,
     ) -> Result<(Self, BTreeMap<i64, Lease>), ApplyError> {
@@ -90,11 +87,11 @@ impl Journal {
             journal.open = (u64::from_be_bytes(number), value.to_vec(), entries.len());
             newest.extend(entries);
         }
-        // As `append` would have left it: a restart changes nothing that other members do not change.
+        // The same state as after `append`: a restart must not change what members write.
         if journal.open.1.len() >= SEGMENT_BYTES {
             journal.close();
         }
-        // Stable: the last entry of each id is the newest.
+        // The sort is stable, so the last entry of each id is the current one.
         newest.sort_by_key(|(id, _)| *id);
         let mut leases = Vec::with_capacity(newest.len());
         for (number, (id, lease)) in newest.iter().enumerate() {
@@ -104,7 +101,7 @@ impl Journal {
         Ok((journal, leases.into_iter().collect()))
     }
 
-    /// Adds an entry. It is in the store after `flush`.
+    /// Appends an entry. `flush` writes it to the store.
     pub fn append(&mut self, writer: &mut Writer, id: i64, lease: Option<Lease>) {
         let (_, bytes, entries) = &mut self.open;
         put(bytes, id, lease);
@@ -123,14 +120,14 @@ impl Journal {
         self.open = (self.open.0 + 1, Vec::new(), 0);
     }
 
-    /// Writes the open segment.
     pub fn flush(&mut self, writer: &mut Writer) {
         if std::mem::take(&mut self.is_dirty) {
             writer.set_layout_item(&name(self.open.0), Some(&self.open.1));
         }
     }
 
-    /// Cleans oldest segments while there are too many superseded entries, in proportion to what was written.
+    /// Cleans the oldest segments while there are too many superseded entries. The work is
+    /// proportional to the number of closed segments.
     pub fn clean(&mut self, writer: &mut Writer, table: &LeaseTable) {
         while self.to_clean > 0 {
             self.to_clean -= 1;
@@ -144,7 +141,7 @@ impl Journal {
             assert_eq!(entries.len(), count, "a closed segment does not change");
             let to_clean = self.to_clean;
             for (id, lease) in entries {
-                // An entry that equals the present state may be the only one of its lease.
+                // An entry that equals the current state may be the only one of its lease.
                 if lease.is_some() && table.get(id) == lease {
                     self.append(writer, id, lease);
                 }
@@ -157,14 +154,14 @@ impl Journal {
     }
 }
 
-/// The leases in the items of a store, by id. Items come in order; those of others are skipped.
+/// Returns the leases in the items of a store, by id. Expects the items in order and skips others.
 pub fn list(items: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Vec<(i64, Lease)>, ApplyError> {
     let segments = items.into_iter().filter(|(item, _)| item.starts_with(PREFIX));
     Ok(Journal::read(segments)?.1.into_iter().collect())
 }
 
-/// The items of a store that begins with these leases, one segment at a time and in the order of their names.
-/// No lease has a deadline: its leader records one.
+/// Returns the items of a new store with these leases, a segment at a time and ordered by name. The
+/// leases have no deadline until the leader records one.
 pub fn items(leases: impl IntoIterator<Item = (i64, i64)>) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     let mut leases = leases.into_iter().peekable();
     let mut number = 0;
@@ -181,7 +178,8 @@ pub fn items(leases: impl IntoIterator<Item = (i64, i64)>) -> impl Iterator<Item
     })
 }
 
-/// Replaces all leases of a store by these, given by id and TTL. As after `items`, no lease has a deadline.
+/// Replaces all leases of a store by these, given by id and TTL. Like after `items`, they have no
+/// deadline.
 pub fn replace(writer: &mut Writer, leases: impl IntoIterator<Item = (i64, i64)>) {
     let old = writer.store().items(PREFIX);
     for (item, _) in old {
@@ -192,12 +190,10 @@ pub fn replace(writer: &mut Writer, leases: impl IntoIterator<Item = (i64, i64)>
     }
 }
 
-/// Writes the clock.
 pub(super) fn store_clock(writer: &mut Writer, clock: i64) {
     writer.set_item(CLOCK, Some(&clock.to_be_bytes()));
 }
 
-/// Appends an entry to a segment.
 fn put(segment: &mut Vec<u8>, id: i64, lease: Option<Lease>) {
     segment.extend_from_slice(&id.to_be_bytes());
     encode_varint(lease.map_or(0, |lease| lease.ttl as u64), segment);
@@ -217,7 +213,6 @@ fn name(number: u64) -> Vec<u8> {
     [PREFIX, &number.to_be_bytes()].concat()
 }
 
-/// The entries of a segment.
 fn parse(segment: &Bytes) -> Option<Vec<(i64, Option<Lease>)>> {
     let (mut rest, mut entries) = (segment.as_ref(), Vec::new());
     while !rest.is_empty() {

@@ -4,7 +4,7 @@ use mvcc::{LogPosition, MemoryBackend, StoreOptions};
 use super::*;
 use crate::lease::Leases;
 
-/// A machine's leases and the store that they are in.
+/// A machine's leases and their store.
 struct JournalFixture {
     writer: Writer,
     leases: Leases,
@@ -21,7 +21,7 @@ impl JournalFixture {
         self.writer.store().items(PREFIX).len()
     }
 
-    /// What a member that restarts reads must be what this one holds.
+    /// Asserts that a restart would load the current state.
     fn check(&self) {
         let (journal, leases, clock) = Journal::load(self.writer.store()).unwrap();
         let own = self.leases.table().scan(None, usize::MAX);

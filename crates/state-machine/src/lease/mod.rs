@@ -1,21 +1,23 @@
 //! Leases: ids with a time to live, to which keys are attached.
 //!
 //! ```text
-//!   LeaseGrant ──▶ lease without a deadline ──LeaseRenew──▶ deadline = clock + TTL ──LeaseExpire──▶ gone
+//!   LeaseGrant ──▶ lease without a deadline ──LeaseRenew──▶ deadline = clock + TTL ──LeaseExpire──▶ removed
 //!                                                  └──────── LeaseRenew ◀──────┘
-//!   LeaseRevoke: gone, at any time
+//!   LeaseRevoke: removed, at any time
 //! ```
 //!
-//! * The *lease clock* counts milliseconds. The leader's commands carry it; apply reads no clock. A deadline
-//!   is a time of this clock, so it is equal on all members, and a new leader continues with it.
-//! * A command of the leader carries its term, and is refused in an entry of another term. So a deposed
-//!   leader neither records nor expires anything.
-//! * A lease expires [`RENEWAL_GRACE_MS`] after its deadline at the earliest: the leader may answer a renewal
-//!   without recording it if it recorded one in the same term a little less than that time ago.
-//! * A lease without a deadline does not expire. The leader records one soon after the grant. A record that
-//!   was proposed before the grant was seen does not count: it was for an earlier lease with the same id.
-//! * The keys of a lease are those that `mvcc` has indexed: live keys whose newest put attached it. They are
-//!   deleted in byte order at one revision.
+//! * The *lease clock* counts milliseconds. The leader's commands carry it; apply does not read a
+//!   clock. A deadline is a time of this clock, so it is equal on all members, and a new leader
+//!   continues with it.
+//! * A command of the leader carries its term, and is rejected in an entry of a different term. So
+//!   a deposed leader can neither record nor expire leases.
+//! * A lease expires at least [`RENEWAL_GRACE_MS`] after its deadline: the leader may acknowledge a
+//!   renewal without a record if it recorded one in the same term slightly less than that time ago.
+//! * A lease without a deadline does not expire. The leader records one soon after the grant. A
+//!   record that was proposed before the grant was applied is ignored: it belongs to an earlier
+//!   lease with the same id.
+//! * The keys of a lease are the ones that `mvcc` has indexed: live keys attached to it by their
+//!   last put. They are deleted in byte order at a single revision.
 //!
 //! See docs/decisions/0040.
 
@@ -32,23 +34,21 @@ pub use self::table::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 use crate::command::{LeaseExpire, LeaseRenew};
 use crate::failure::ApplyError;
 
-/// The longest TTL in seconds: etcd's.
+/// Maximum TTL in seconds, as in etcd.
 pub const TTL_MAX: i64 = 9_000_000_000;
 
-/// Keys of a lease that are found under one hold of the store's lock.
+/// Number of lease keys to collect per acquisition of the store's lock.
 const KEYS_PER_STEP: usize = 256;
 
-/// The leases as apply changes them.
 #[derive(Debug)]
 pub(crate) struct Leases {
     table: LeaseTable,
     journal: Journal,
-    /// The clock of `table`, to be read without its lock.
+    /// Copy of the clock in `table`, readable without its lock.
     clock: i64,
 }
 
 impl Leases {
-    /// The leases of a store.
     pub fn load(writer: &mut Writer) -> Result<Self, ApplyError> {
         let (journal, leases, clock) = Journal::load(writer.store())?;
         let table = LeaseTable::default();
@@ -57,7 +57,7 @@ impl Leases {
         Ok(Leases { table, journal, clock })
     }
 
-    /// The leases of an installed store, for the same readers.
+    /// Loads the leases of an installed store, keeping the same readers.
     pub fn reload(&mut self, writer: &mut Writer) -> Result<(), ApplyError> {
         let (journal, leases, clock) = Journal::load(writer.store())?;
         self.table.replace(leases, clock);
@@ -66,7 +66,7 @@ impl Leases {
         Ok(())
     }
 
-    /// The newest lease clock that was recorded.
+    /// Returns the last recorded lease clock.
     pub fn clock(&self) -> i64 {
         self.clock
     }
@@ -75,17 +75,17 @@ impl Leases {
         &self.table
     }
 
-    /// Refuses an id that is not a live lease. 0 means "no lease" and is accepted.
+    /// Rejects an id without a lease. 0 means "no lease" and is accepted.
     pub fn check(&self, id: i64) -> Result<(), Error> {
         if id == 0 { Ok(()) } else { self.find(id).map(drop) }
     }
 
-    /// Refuses an id that is not a live lease.
+    /// Returns a lease, or an error if the id does not exist.
     pub fn find(&self, id: i64) -> Result<Lease, Error> {
         self.table.get(id).ok_or(Error::LeaseNotFound)
     }
 
-    /// Adds a lease by the entry at `index`, and returns its TTL.
+    /// Adds a lease granted by the entry at `index`, and returns its TTL.
     pub fn grant(&mut self, writer: &mut Writer, index: LogIndex, id: i64, ttl: i64) -> Result<i64, Error> {
         if id == 0 {
             return Err(Error::LeaseNotFound);
@@ -103,8 +103,9 @@ impl Leases {
         Ok(lease.ttl)
     }
 
-    /// Records that each lease that exists has its full TTL from `now` on, and the clock. A lease that was
-    /// granted after those were chosen is left alone: the record's clock may be older than the grant.
+    /// Records the clock, and a deadline of `now` plus the TTL for each of the leases that exists.
+    /// Skips a lease that was granted after the leases were chosen: the record's clock may be older
+    /// than the grant.
     pub fn renew(&mut self, writer: &mut Writer, term: Term, request: &LeaseRenew) -> Result<(), Error> {
         check_term(term, Term(request.term))?;
         let now = self.advance(writer, request.now)?;
@@ -119,7 +120,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Those of the leases whose time is over.
+    /// Returns the requested leases that have expired.
     pub fn expired(&self, term: Term, request: &LeaseExpire) -> Result<Vec<i64>, Error> {
         check_term(term, Term(request.term))?;
         check_clock(request.now)?;
@@ -131,7 +132,7 @@ impl Leases {
         Ok(ids)
     }
 
-    /// Removes leases that exist and have no keys.
+    /// Removes leases, which must exist and have no keys.
     pub fn remove(&mut self, writer: &mut Writer, ids: &[i64]) {
         for id in ids {
             self.table.remove(*id);
@@ -140,7 +141,6 @@ impl Leases {
         self.finish(writer);
     }
 
-    /// Moves the clock forward and returns it.
     fn advance(&mut self, writer: &mut Writer, now: i64) -> Result<i64, Error> {
         check_clock(now)?;
         let now = now.max(self.clock);
@@ -150,7 +150,6 @@ impl Leases {
         Ok(now)
     }
 
-    /// Writes what the command has changed.
     fn finish(&mut self, writer: &mut Writer) {
         self.journal.flush(writer);
         self.journal.clean(writer, &self.table);
@@ -158,7 +157,7 @@ impl Leases {
     }
 }
 
-/// Deletes the keys of a lease, in byte order, at one revision.
+/// Deletes the keys of a lease, in byte order, at a single revision.
 pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Error> {
     let mut revision = writer.begin();
     loop {
@@ -179,19 +178,19 @@ pub(crate) fn delete_keys(writer: &mut Writer, id: i64) -> Result<(), mvcc::Erro
     }
 }
 
-/// Whether a lease is the one that the leader chose, and not a later one with the same id.
+/// Reports whether a lease is the one that the leader chose, and not a later one with the same id.
 fn is_chosen(lease: &Lease, request: &LeaseRenew) -> bool {
     request.granted.is_none_or(|granted| lease.granted <= LogIndex(granted))
         || base::mutant("record-of-a-later-grant")
 }
 
-/// A command of the leader of `proposed`, in an entry of term `term`.
+/// Rejects a command that the leader of a different term proposed.
 fn check_term(term: Term, proposed: Term) -> Result<(), Error> {
     let is_of_leader = term == proposed || base::mutant("deposed-leader-renews");
     if is_of_leader { Ok(()) } else { Err(Error::LeaderChanged) }
 }
 
-/// Refuses a clock that no leader has: a deadline must fit into a number.
+/// Rejects a clock value that is out of range: deadlines must not overflow.
 fn check_clock(now: i64) -> Result<(), Error> {
     if (0..i64::MAX / 4).contains(&now) { Ok(()) } else { Err(Error::NotCapable) }
 }

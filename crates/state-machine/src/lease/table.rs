@@ -1,7 +1,7 @@
 //! Leases in memory: written by apply, read by any thread.
 //!
-//! Each call holds the lock for one lease or for a bounded number of them. A reader sees each lease as some
-//! applied command left it.
+//! Each call holds the lock for a bounded number of leases. A reader sees each lease in a state
+//! between two applied commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,37 +11,37 @@ use std::task::{Context, Poll, Waker};
 use base::LogIndex;
 use parking_lot::RwLock;
 
-/// How long after its deadline a lease lives at least, because of renewals that were not recorded. Half a
-/// second: a client renews a lease less often, and etcd expires leases up to a second late.
+/// Minimum lifetime of a lease after its deadline, because of renewals without a record. Half a
+/// second: clients renew less often, and etcd expires leases up to a second late.
 pub const RENEWAL_GRACE_MS: i64 = 500;
 
-/// How long after a recorded renewal further ones need no record. Less than the grace: clocks are read in
-/// whole milliseconds, and that of a new leader begins a millisecond ahead.
+/// Time after a recorded renewal during which further ones need no record. Less than the grace
+/// period: clocks are read in whole milliseconds, and the clock of a new leader starts a
+/// millisecond ahead.
 pub const RENEWAL_COVERED_MS: i64 = RENEWAL_GRACE_MS - 10;
 
-/// Memory of a lease: 40 bytes in a tree whose nodes are two thirds full.
+/// Memory per lease: 40 bytes in a tree with nodes that are two thirds full.
 const LEASE_BYTES: u64 = 64;
 
-/// One lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Granted time to live in seconds.
     pub ttl: i64,
-    /// When its TTL ends, in milliseconds of the lease clock; `None` until the leader has recorded it.
+    /// Expiry in milliseconds of the lease clock; `None` until the leader has recorded it.
     pub deadline: Option<i64>,
     /// Index of the entry that granted it; 0 once it has a deadline.
     pub granted: LogIndex,
 }
 
 impl Lease {
-    /// Whether it may be revoked because of its age.
+    /// Reports whether it has expired, including the grace period.
     pub fn is_expired(&self, now: i64) -> bool {
         let grace = if base::mutant("expiry-without-grace") { 0 } else { RENEWAL_GRACE_MS };
         self.deadline.is_some_and(|deadline| deadline + grace <= now)
     }
 
-    /// Whether a renewal at `now` needs no record: one that was recorded in the term whose clock began at
-    /// `began` covers it.
+    /// Reports whether a renewal at `now` needs no record, because it is covered by one recorded in
+    /// the current term, in which the clock started at `began`.
     pub fn is_renewed_at(&self, now: i64, began: i64) -> bool {
         self.deadline.map(|deadline| deadline - self.ttl * 1000).is_some_and(|recorded| {
             (recorded >= began || base::mutant("covered-by-earlier-term"))
@@ -50,33 +50,30 @@ impl Lease {
     }
 }
 
-/// The leases of this member. Cheap to clone.
+/// Leases of this member. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseTable(Arc<RwLock<LeaseContents>>);
 
 #[derive(Debug, Default)]
 struct LeaseContents {
     leases: BTreeMap<i64, Lease>,
-    /// Leases without a deadline.
     unrecorded: BTreeSet<i64>,
     clock: i64,
-    /// Index of the newest grant among the leases without a deadline that were ever here.
+    /// Highest index of a grant among the leases that ever had no deadline here.
     newest_grant: LogIndex,
-    /// Leases granted since the owner of a queue last took them; `None` while there is no such queue.
+    /// Leases granted since the queue's owner last took them; `None` without such a queue.
     granted: Option<Vec<i64>>,
-    /// Whom the next one of them wakes.
     waits_for_grant: Option<Waker>,
-    /// Leases granted and revoked since the start of this process; not part of the replicated state.
+    /// Leases granted and revoked since the start of this process; not part of the replicated
+    /// state.
     totals: (u64, u64),
 }
 
 impl LeaseTable {
-    /// Number of leases.
     pub fn len(&self) -> usize {
         self.0.read().leases.len()
     }
 
-    /// Whether there is no lease.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -85,13 +82,13 @@ impl LeaseTable {
         self.0.read().leases.get(&id).copied()
     }
 
-    /// Some leases under one hold of the lock.
+    /// Looks up several leases under a single acquisition of the lock.
     pub fn get_all(&self, ids: &[i64]) -> Vec<Option<Lease>> {
         let contents = self.0.read();
         ids.iter().map(|id| contents.leases.get(id).copied()).collect()
     }
 
-    /// The first leases whose id is greater than `after`, at most `count_max`.
+    /// Returns the first leases with an id greater than `after`, at most `count_max`.
     pub fn scan(&self, after: Option<i64>, count_max: usize) -> Vec<(i64, Lease)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let contents = self.0.read();
@@ -99,13 +96,13 @@ impl LeaseTable {
         leases.take(count_max).map(|(id, lease)| (*id, *lease)).collect()
     }
 
-    /// From now on granted leases are listed for [`LeaseTable::take_granted`]. A scan that begins after this
-    /// call and the listed leases together are all leases.
+    /// Starts to list granted leases for [`LeaseTable::take_granted`]. A scan that starts after
+    /// this call, combined with the listed leases, covers all leases.
     pub fn list_granted(&self) {
         self.0.write().granted = Some(Vec::new());
     }
 
-    /// Ready when leases are listed; otherwise the next grant wakes the caller.
+    /// Returns ready if leases are listed; otherwise the next grant wakes the task.
     pub fn poll_granted(&self, context: &Context<'_>) -> Poll<()> {
         let mut contents = self.0.write();
         if contents.granted.as_ref().is_some_and(|granted| !granted.is_empty()) {
@@ -115,12 +112,11 @@ impl LeaseTable {
         Poll::Pending
     }
 
-    /// Ends the listing.
     pub fn unlist_granted(&self) {
         self.0.write().granted = None;
     }
 
-    /// The leases that were granted since the last call, revoked ones included.
+    /// Returns the leases granted since the last call, including revoked ones.
     pub fn take_granted(&self) -> Vec<i64> {
         if self.0.read().granted.as_ref().is_none_or(Vec::is_empty) {
             return Vec::new();
@@ -128,23 +124,23 @@ impl LeaseTable {
         self.0.write().granted.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Leases without a deadline, at most `count_max`.
+    /// Returns leases without a deadline, at most `count_max`.
     pub fn unrecorded(&self, count_max: usize) -> Vec<i64> {
         self.0.read().unrecorded.iter().take(count_max).copied().collect()
     }
 
-    /// Index of the newest grant that was applied. A caller that chooses leases to record reads it first:
-    /// then none of the leases that it finds was granted later.
+    /// Returns the index of the last applied grant. A caller that chooses leases to record must
+    /// read it first, so that all leases it finds were granted at or before this index.
     pub fn newest_grant(&self) -> LogIndex {
         self.0.read().newest_grant
     }
 
-    /// How many leases were granted and revoked here since this member started.
+    /// Returns the number of leases granted and revoked since this member started.
     pub fn totals(&self) -> (u64, u64) {
         self.0.read().totals
     }
 
-    /// The newest lease clock that was recorded.
+    /// Returns the last recorded lease clock.
     pub fn clock(&self) -> i64 {
         self.0.read().clock
     }
@@ -178,7 +174,6 @@ impl LeaseTable {
         self.0.write().clock = clock;
     }
 
-    /// Replaces everything.
     pub(super) fn replace(&self, leases: BTreeMap<i64, Lease>, clock: i64) {
         let newest_grant = leases.values().map(|lease| lease.granted).max().unwrap_or_default();
         let unrecorded = leases.iter().filter(|(_, lease)| lease.deadline.is_none());
@@ -189,11 +184,10 @@ impl LeaseTable {
         let new = LeaseContents { leases, unrecorded, clock, newest_grant, granted, waits_for_grant, totals };
         let old = std::mem::replace(&mut *contents, new);
         drop(contents);
-        // A million leases are dropped without the lock.
+        // Drop the old leases, up to millions, without holding the lock.
         drop(old);
     }
 
-    /// Bytes of memory that the leases take.
     pub(super) fn memory_bytes(&self) -> u64 {
         LEASE_BYTES * self.len() as u64
     }

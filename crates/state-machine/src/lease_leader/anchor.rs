@@ -1,14 +1,15 @@
 //! The lease clock of a member.
 //!
-//! Each command of the leader that carries the clock is an anchor: its value, and when this member applied
-//! it. The present time is the value and the boot time that has passed since. Apply comes after the leader
-//! read its clock, so the result is never ahead of the leader's.
+//! Each command of the leader that carries the clock sets an anchor: its value, and the time at
+//! which this member applied it. The current clock is the anchor plus the boot time that has passed
+//! since. Apply happens after the leader has read its clock, so the result is never ahead of the
+//! leader's.
 //!
-//! Time in which no renewal could be recorded does not count: an outage of the quorum, a pause of the
-//! process, a disk that is stuck. A leader that can record does so each second. So a new leader counts
-//! [`OUTAGE_COUNTED_MS`] since the newest record at most. A clock that is further ahead of it than
-//! [`UNRECORDED_MAX_MS`] goes on from the value that was read last, and begins as that of a new term does:
-//! what was recorded before covers no renewal.
+//! Time during which renewals could not be recorded does not count: loss of quorum, a paused
+//! process, a stalled disk. A healthy leader records each second. A new leader therefore counts at
+//! most [`OUTAGE_COUNTED_MS`] since the last record. If its clock is more than
+//! [`UNRECORDED_MAX_MS`] ahead of the record, the clock resumes from the last value read and is
+//! restarted as in a new term: earlier records no longer cover renewals.
 
 use std::time::Duration;
 
@@ -16,13 +17,14 @@ use base::Term;
 
 use crate::lease::RENEWAL_GRACE_MS;
 
-/// What counts of an outage: no more than the grace, so a lease keeps the time that it had at the newest
-/// record. A renewal that the leader before answered from memory is covered by that as well.
+/// Maximum part of an outage that counts. No more than the grace period, so a lease keeps the time
+/// that it had at the last record. This also covers a renewal that the previous leader acknowledged
+/// from memory.
 const OUTAGE_COUNTED_MS: i64 = RENEWAL_GRACE_MS;
-/// How far the clock of a leader may be ahead of the newest record: two of the pauses between records.
+/// Maximum lead of a leader's clock over the last record: twice the interval between records.
 const UNRECORDED_MAX_MS: i64 = 2_000;
 
-/// A value of the lease clock, and the boot time to which it belongs.
+/// A value of the lease clock, and the corresponding boot time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     pub clock: i64,
@@ -30,7 +32,8 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// The lease clock at a boot time, in milliseconds. A time before the anchor counts as the anchor's.
+    /// Returns the lease clock at a boot time, in milliseconds. Times before the anchor are clamped
+    /// to it.
     pub fn clock_at(&self, boot: Duration) -> i64 {
         let passed = boot.saturating_sub(self.boot).as_millis();
         self.clock.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX))
@@ -42,14 +45,13 @@ impl Anchor {
 pub struct LedTerm {
     pub term: Term,
     clock: Anchor,
-    /// The newest value that was read.
     read: i64,
 }
 
 impl LedTerm {
-    /// Begins to lead at the boot time `now`. This member has applied everything of earlier terms, and
-    /// `newest` is its newest anchor. The clock begins after every value that was recorded in earlier terms,
-    /// so a member that applies a value of this term takes it as its anchor.
+    /// Starts a term as leader at the boot time `now`. This member has applied all entries of
+    /// earlier terms, and `newest` is its last anchor. The clock starts above every value recorded
+    /// in earlier terms, so a member that applies a value of this term takes it as its anchor.
     pub fn begin(term: Term, newest: Anchor, now: Duration) -> LedTerm {
         if base::mutant("own-lease-clock") {
             return LedTerm { term, clock: Anchor { clock: 0, boot: Duration::ZERO }, read: 0 };
@@ -60,7 +62,7 @@ impl LedTerm {
         LedTerm { term, clock: Anchor { clock, boot: now }, read: clock }
     }
 
-    /// The lease clock at a boot time. `newest` is the newest anchor of this member.
+    /// Returns the lease clock at a boot time. `newest` is the last anchor of this member.
     pub fn read(&mut self, newest: Anchor, now: Duration) -> i64 {
         let clock = self.clock.clock_at(now);
         let is_unrecorded = clock > newest.clock.saturating_add(UNRECORDED_MAX_MS);
@@ -72,8 +74,8 @@ impl LedTerm {
         self.read
     }
 
-    /// Where the lease clock began, in this term or when it was set back: at or above every value that was
-    /// recorded before it.
+    /// Returns the value at which the lease clock started in this term, or was restarted. It is at
+    /// or above every value recorded before.
     pub fn began(&self) -> i64 {
         self.clock.clock
     }
@@ -92,7 +94,7 @@ mod tests {
             (61_000, 65_000),
             // The machine was suspended for a day.
             (86_401_000, 86_405_000),
-            // A read that was made before the anchor was set.
+            // A read from before the anchor was set.
             (999, 5_000),
             (0, 5_000),
         ] {
@@ -103,7 +105,8 @@ mod tests {
 
     #[test]
     fn a_member_that_applies_late_is_behind_its_leader_and_never_ahead() {
-        // Both clocks run alike. The follower applies each command some time after the leader read its clock.
+        // Both clocks run at the same speed. The follower applies each command some time after the
+        // leader read its clock.
         let leader = Anchor { clock: 1_000, boot: Duration::ZERO };
         for delay in [0, 1, 250, 30_000] {
             let read_at = Duration::from_millis(10_000);
@@ -137,14 +140,14 @@ mod tests {
 
     #[test]
     fn a_leader_does_not_count_time_in_which_nothing_was_recorded() {
-        // When the clock is read, the newest record, and the clock.
+        // Boot time of the read, last record, and expected clock.
         for reads in [
-            // Records come each second, or a little less often.
+            // Records each second, or slightly less often.
             vec![(0, 0, 1), (1_000, 0, 1_001), (1_990, 1_001, 1_991), (3_900, 1_991, 3_901)],
-            // A pause, short and long: the clock goes on where it was read last.
+            // A pause, short and long: the clock resumes from the last value read.
             vec![(1_200, 0, 1_201), (1_900, 0, 1_901), (3_900, 1_001, 1_901), (4_000, 1_901, 2_001)],
             vec![(1_200, 1_001, 1_201), (86_400_000, 1_001, 1_501), (86_400_500, 1_501, 2_001)],
-            // A disk is stuck: the clock stands until there is a record, and then runs.
+            // A stalled disk: the clock stops until the next record, and then runs.
             vec![(1_900, 0, 1_901), (2_000, 0, 1_901), (2_300, 0, 1_901), (2_310, 0, 1_911)],
             vec![(1_999, 0, 2_000), (9_000, 0, 2_000), (19_000, 0, 2_000), (19_100, 2_000, 2_100)],
         ] {

@@ -1,75 +1,70 @@
-//! Which leases are due: the queue of a leader.
+//! Expiry queue of a leader.
 //!
 //! ```text
-//!   scan of the table, a part in each turn ─▶ buckets of 128 ms ─due─▶ look the lease up ─┬▶ expired
-//!                  granted leases ────────────────▲                                      └▶ queued again
+//!   incremental scan of the table ─▶ buckets of 128 ms ─due─▶ look up the lease ─┬▶ expired
+//!                  granted leases ────────────────▲                              └▶ queued again
 //! ```
 //!
-//! * A renewal does not touch the queue. When the queued time of a lease comes, its deadline is looked up,
-//!   and it is queued again if it was renewed. That is once for each TTL.
+//! * A renewal does not touch the queue. When a queued lease is due, its current deadline is
+//!   checked, and it is queued again if it was renewed. That happens once per TTL.
 //! * A lease leaves the queue no earlier than it expires.
-//! * A turn handles a bounded number of leases. A new leader queues the leases that exist while it already
-//!   answers renewals; until a lease is queued it does not expire.
-//! * Every lease is in the queue: from the scan, or from the grants that were applied since it began. One
-//!   whose deadline is not recorded yet is looked at again soon.
-//! * A lease that is granted during the scan may be queued twice. Both entries are at the same time soon, and
-//!   the second finds nothing or is dropped as a double.
+//! * A turn handles a bounded number of leases. A new leader queues the existing leases while it
+//!   already serves renewals; a lease does not expire before it is queued.
+//! * Every lease is in the queue: from the scan, or from the grants applied since the scan started.
+//!   A lease without a recorded deadline is checked again soon.
+//! * A lease granted during the scan may be queued twice. Both entries soon have the same time, and
+//!   the second one is dropped as a duplicate.
 //!
-//! Knows no clock, no Raft, no tasks.
+//! Must not depend on clocks, Raft or tasks.
 
 use std::collections::BTreeMap;
 
 use crate::lease::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 
-/// Width of a bucket. A lease expires at most this much late because of it.
+/// Width of a bucket. Adds at most this delay to an expiry.
 const BUCKET_MS: i64 = 128;
-/// Before a lease without a deadline is looked at again: it is recorded in the leader's next turn.
+/// Delay before a lease without a deadline is checked again: the leader records it in its next
+/// turn.
 const UNRECORDED_MS: i64 = 200;
-/// Leases that are looked up under one hold of the table's lock: some 50 µs.
+/// Number of lookups per acquisition of the table's lock: some 50 µs.
 const LOOKED_UP: usize = 256;
 
-/// The leases of a leader, by the time at which they have to be looked at.
+/// Leases of a leader, by the time of their next check.
 #[derive(Debug)]
 pub struct ExpiryQueue {
-    /// Ids by bucket: the number of the first bucket that begins when they may be expired.
+    /// Ids by bucket: the number of the first bucket that starts at or after the expiry.
     buckets: BTreeMap<i64, Vec<i64>>,
     scan: Scan,
 }
 
-/// How far the leases that existed at the beginning are queued.
+/// Progress in queueing the leases that existed initially.
 #[derive(Debug, PartialEq, Eq)]
 enum Scan {
     After(Option<i64>),
     Done,
 }
 
-/// What a turn found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DueLeases {
-    /// Leases whose time is over.
     pub expired: Vec<i64>,
-    /// Whether more is due now.
     pub has_more: bool,
 }
 
 impl ExpiryQueue {
-    /// A queue that begins with a scan of the table.
+    /// Creates a queue, which starts with a scan of the table.
     pub fn new() -> Self {
         ExpiryQueue { buckets: BTreeMap::new(), scan: Scan::After(None) }
     }
 
-    /// Queues a lease with this deadline.
     pub fn push(&mut self, id: i64, deadline: i64) {
         let expires = deadline.saturating_add(RENEWAL_GRACE_MS);
         self.queue_at(id, expires);
     }
 
-    /// Queues leases that were just granted.
     pub fn add_granted(&mut self, ids: Vec<i64>, now: i64) {
         ids.into_iter().for_each(|id| self.retry(id, now, UNRECORDED_MS));
     }
 
-    /// Queues a lease to be looked at again after `pause_ms`.
     pub fn retry(&mut self, id: i64, now: i64, pause_ms: i64) {
         self.queue_at(id, now.saturating_add(pause_ms));
     }
@@ -80,7 +75,7 @@ impl ExpiryQueue {
         self.buckets.entry(bucket).or_default().push(id);
     }
 
-    /// Handles at most `budget` leases of the scan, and as many that are due.
+    /// Handles at most `budget` leases of the scan, and as many due ones.
     pub fn turn(&mut self, now: i64, table: &LeaseTable, budget: usize) -> DueLeases {
         self.scan(now, table, budget);
         let mut due = DueLeases::default();
@@ -94,7 +89,6 @@ impl ExpiryQueue {
         due
     }
 
-    /// Entries in the queue.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.buckets.values().map(Vec::len).sum()
@@ -117,7 +111,8 @@ impl ExpiryQueue {
         }
     }
 
-    /// When the next turn has something to do, if nothing is granted meanwhile. `None`: never.
+    /// Returns the time at which the next turn has work, unless a lease is granted earlier. `None`:
+    /// never.
     pub fn next_at(&self) -> Option<i64> {
         if self.scan != Scan::Done {
             return Some(i64::MIN);
@@ -129,7 +124,7 @@ impl ExpiryQueue {
         self.buckets.first_key_value().is_some_and(|(bucket, _)| *bucket * BUCKET_MS <= now)
     }
 
-    /// Some ids whose bucket has begun, each once.
+    /// Takes ids from a due bucket, without duplicates.
     fn take_due(&mut self, now: i64, count_max: usize) -> Option<Vec<i64>> {
         if !self.next_bucket_is_due(now) {
             return None;
@@ -149,7 +144,7 @@ impl ExpiryQueue {
         let leases = table.get_all(&ids);
         for (id, lease) in ids.into_iter().zip(leases) {
             match lease {
-                // Revoked meanwhile.
+                // Revoked in the meantime.
                 None => {}
                 Some(lease) if lease.is_expired(now) => expired.push(id),
                 Some(Lease { deadline: Some(deadline), .. }) => self.push(id, deadline),

@@ -6,7 +6,7 @@ use api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 
 use super::*;
 
-/// A machine whose leases a queue watches.
+/// A machine and an expiry queue for its leases.
 struct ExpiryFixture {
     machine: EtcdMachine,
     index: u64,
@@ -40,7 +40,7 @@ impl ExpiryFixture {
     }
 }
 
-/// All that is due at `now`.
+/// Returns all leases due at `now`.
 fn due(queue: &mut ExpiryQueue, subject: &ExpiryFixture, now: i64) -> Vec<i64> {
     let mut expired = Vec::new();
     loop {
@@ -64,7 +64,7 @@ fn leases_are_due_after_deadline_and_grace_and_not_before() {
         (11_000, vec![]),
         (11_499, vec![]),
         (11_500 + BUCKET_MS, vec![1, 2]),
-        // They are taken once: the caller queues those again that it did not revoke.
+        // Each is returned once: the caller re-queues the ones that it did not revoke.
         (11_500 + 2 * BUCKET_MS, vec![]),
         (21_499, vec![]),
         (21_500 + BUCKET_MS, vec![3]),
@@ -93,7 +93,7 @@ fn after_a_pause_of_the_machine_only_what_was_recorded_before_it_is_due() {
     subject.grant(&[1, 2], 10, 0);
     let mut queue = ExpiryQueue::new();
     assert_eq!(due(&mut queue, &subject, 5_000), [0; 0]);
-    // An hour later a renewal that waited is recorded before the queue has its turn.
+    // An hour later, a delayed renewal is recorded before the queue's next turn.
     subject.renew(&[2], 3_600_000);
     assert_eq!(due(&mut queue, &subject, 3_600_000), [1]);
 }

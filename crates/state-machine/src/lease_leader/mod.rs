@@ -1,16 +1,16 @@
-//! What the leader does with leases: its clock, renewals, and which leases are due.
+//! Lease duties of the leader: its clock, renewals, and expiry.
 //!
 //! ```text
 //!   LedTerm ── lease clock ──▶ Turns ──▶ leases to record, leases to expire
-//!                        └───▶ RenewalBatch ── steps ──▶ leases to record, confirmations ──▶ answers
+//!                        └───▶ RenewalBatch ── steps ──▶ leases to record, confirmations ──▶ responses
 //! ```
 //!
-//! * Pure: time is a parameter, and the caller proposes the commands. So the server and the simulation run
-//!   the same code.
-//! * Apply decides whether a lease is expired (`lease`). A mistake here delays an expiry at most, except for
-//!   a clock that is ahead and a renewal that is answered without a record.
+//! * Pure: time is a parameter, and the caller proposes the commands. So the server and the
+//!   simulation run the same code.
+//! * Apply decides whether a lease has expired (`lease`). A bug here can only delay an expiry,
+//!   except for a clock that is ahead and a renewal that is acknowledged without a record.
 //!
-//! Must not know tasks, Raft or clocks. See docs/decisions/0040.
+//! Must not depend on tasks, Raft or clocks. See docs/decisions/0040.
 
 mod anchor; // the lease clock of a member and of a term
 mod renewal; // how renewals and questions are answered

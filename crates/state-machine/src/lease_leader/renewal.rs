@@ -1,15 +1,15 @@
-//! How the leader answers renewals and questions about the remaining time.
+//! Renewals and TimeToLive queries on the leader.
 //!
 //! Invariants:
-//! - A renewal is answered from memory only if one that was recorded in the same term covers it, and after a
-//!   read index has confirmed that no other member leads.
-//! - A record of an earlier term covers nothing: the clock of this leader may be before that of another
-//!   member, which may lead next. A member that has applied a record of this term is not ahead of this
-//!   leader.
-//! - A lease whose time is over is not renewed, whether or not it is revoked in time. If it is not, a leader
-//!   after this one may have renewed it: the answer waits until the leadership is confirmed once more.
+//! - A renewal is acknowledged from memory only if a renewal recorded in the same term covers it,
+//!   and after a read index has confirmed the leadership.
+//! - A record of an earlier term covers no renewal: the clock of this leader may lag that of
+//!   another member, which may lead next. A member that has applied a record of this term is not
+//!   ahead of this leader.
+//! - An expired lease is not renewed, even if it is not revoked in time. In that case a later
+//!   leader may have renewed it, so the response waits until the leadership is confirmed once more.
 //! - Renewals of other leases do not wait for that: [`WhenExpired`].
-//! - A lease that was found late is recorded before it is answered.
+//! - A lease that is found late is recorded before its renewal is acknowledged.
 
 use base::{LogIndex, Term};
 
@@ -17,40 +17,40 @@ use super::anchor::LedTerm;
 use crate::command::{Kind, LeaseRenew};
 use crate::lease::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 
-/// Ids that are looked up under one hold of the table's lock.
 const LOOKED_UP: usize = 256;
 
-/// How long a lease still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remaining {
-    /// Seconds, cut to an integer; never less than a holder has for sure; -1 if there is no such lease.
+    /// Seconds, rounded down; a lower bound of the guaranteed time; -1 if the lease does not exist.
     pub ttl: i64,
     pub granted_ttl: i64,
 }
 
-/// How long each lease still has at `now`, by the leader's clock. The caller has confirmed that it leads.
+/// Returns the remaining time of each lease at `now`, by the leader's clock. The caller has
+/// confirmed its leadership.
 pub fn remaining(table: &LeaseTable, ids: &[i64], now: i64) -> Vec<Remaining> {
     look_up(table, ids).into_iter().map(|lease| remaining_of(lease, now)).collect()
 }
 
 fn remaining_of(lease: Option<Lease>, now: i64) -> Remaining {
     let Some(lease) = lease else { return Remaining { ttl: -1, granted_ttl: 0 } };
-    // A lease that is not recorded yet was granted a moment ago.
+    // A lease without a deadline was granted a moment ago.
     let full = lease.ttl * 1000 - 1;
-    // With the grace: a renewal that was answered from memory may have begun its TTL so late.
+    // Include the grace period: the TTL of a renewal acknowledged from memory may have started that
+    // late.
     let left = lease.deadline.map_or(full, |deadline| deadline + RENEWAL_GRACE_MS - now);
     Remaining { ttl: left.clamp(0, full) / 1000, granted_ttl: lease.ttl }
 }
 
-/// What the leader does with a renewal.
+/// Decision of the leader about a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
-    /// There is no such lease, as far as this member has applied.
+    /// The lease does not exist, as far as this member has applied.
     Unknown,
     /// A recorded renewal covers it.
     Covered,
     Record,
-    /// Its time is over; it is answered when it is revoked.
+    /// Expired. The response waits until it is revoked.
     Expired,
 }
 
@@ -63,67 +63,64 @@ fn judge(lease: Option<Lease>, now: i64, began: i64) -> Renewal {
     }
 }
 
-/// The answer to the renewal of a lease whose time is over and that is not revoked yet.
+/// Renewal result for an expired lease that is not revoked yet.
 pub const UNREVOKED: i64 = -1;
 
-/// What is done with renewals of such leases.
+/// Handling of expired leases in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenExpired {
-    /// They are answered with [`UNREVOKED`], and the asker asks again: others of the batch do not wait.
+    /// Return [`UNREVOKED`], after which the client retries; the rest of the batch does not wait.
     Tell,
-    /// The batch waits until their leases are revoked, for a bounded time.
+    /// Delay the batch until these leases are revoked, for a bounded time.
     Wait,
 }
 
-/// Renewals that are answered together, by the steps of [`RenewalBatch::next`].
+/// Batch of renewals, driven by the steps of [`RenewalBatch::next`].
 #[derive(Clone, Debug)]
 pub struct RenewalBatch {
     ids: Vec<i64>,
     when_expired: WhenExpired,
-    /// For each id.
     judged: Vec<Renewal>,
     to_record: Chosen,
-    /// The lease clock at which they were judged.
+    /// Lease clock at which the renewals were judged.
     now: i64,
     done: RenewalProgress,
 }
 
-/// What was done for a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RenewalProgress {
     Nothing,
-    /// What had to be recorded and confirmed.
+    /// Required records and the confirmation are done.
     Required,
-    /// Expired leases had time to be revoked.
     Awaited,
     /// The leadership was confirmed after that.
     Confirmed,
-    /// Leases that came late were recorded. The answers before it.
+    /// Late leases were recorded. Contains the previous results.
     LateRecorded(Vec<i64>),
 }
 
-/// The next step of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenewalStep {
-    /// The caller gives these leases their full TTL from now on, unless there are none, and confirms its
-    /// leadership if it is to. If either fails, the renewals fail.
+    /// Give these leases their full TTL, if there are any, and confirm the leadership if requested.
+    /// If either fails, the renewals fail.
     Require { record: Chosen, must_confirm: bool },
-    /// The caller waits until these leases are revoked, for a bounded time.
+    /// Wait until these leases are revoked, for a bounded time.
     AwaitRevoked(Vec<i64>),
-    /// The TTL of each lease, 0 if there is no such lease, or [`UNREVOKED`].
+    /// Return the TTL of each lease, 0 if it does not exist, or [`UNREVOKED`].
     Answer(Vec<i64>),
 }
 
-/// The answers to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RenewedLeases {
     ttls: Vec<i64>,
-    /// Leases that were granted, renewed, or became visible here, after the batch was judged: to be recorded.
+    /// Leases granted, renewed, or first visible here after the batch was judged. They have to be
+    /// recorded.
     late: Chosen,
 }
 
 impl RenewalBatch {
-    /// Renewals of `ids` that arrived before the lease clock of the term was `now`.
+    /// Creates a batch of renewals of `ids`, which arrived before the lease clock of the term was
+    /// `now`.
     pub fn new(
         table: &LeaseTable,
         ids: Vec<i64>,
@@ -139,7 +136,8 @@ impl RenewalBatch {
         RenewalBatch { ids, when_expired, judged, to_record, now, done: RenewalProgress::Nothing }
     }
 
-    /// What the caller does next. To be called again when it is done, until there is an answer.
+    /// Returns the next step. The caller executes it and calls this again, until it returns the
+    /// results.
     pub fn next(&mut self, table: &LeaseTable) -> RenewalStep {
         if self.done == RenewalProgress::Nothing {
             self.done = RenewalProgress::Required;
@@ -172,18 +170,18 @@ impl RenewalBatch {
         RenewalStep::Require { record: late, must_confirm: false }
     }
 
-    /// Whether the answers need a confirmation of the leadership besides the record.
+    /// Reports whether the batch needs to confirm the leadership in addition to the record.
     fn must_confirm(&self) -> bool {
         !base::mutant("unconfirmed-renewals") && self.judged.iter().any(|judged| *judged != Renewal::Record)
     }
 
-    /// Leases whose time is over.
     fn expired(&self) -> Vec<i64> {
         ids_that_are(Renewal::Expired, &self.ids, &self.judged)
     }
 
-    /// The answers as of now: unknown ids may have been applied since, and a recorded one may have been
-    /// revoked, or be another lease with the same id, which has its full TTL from its grant on.
+    /// Returns the current results. Unknown ids may have been applied since, and a recorded lease
+    /// may have been revoked or replaced by another lease with the same id, which has its full TTL
+    /// since its grant.
     fn answers(&self, table: &LeaseTable) -> RenewedLeases {
         let mut ttls = Vec::new();
         let late = Chosen::find(table, |table| {
@@ -195,7 +193,7 @@ impl RenewalBatch {
                         late.push(*id);
                         lease.ttl
                     }
-                    // A renewal that came in time was recorded meanwhile.
+                    // A renewal that arrived in time was recorded concurrently.
                     (Renewal::Expired, Some(lease)) if !lease.is_expired(self.now) => {
                         late.push(*id);
                         lease.ttl
@@ -209,7 +207,8 @@ impl RenewalBatch {
         RenewedLeases { ttls, late }
     }
 
-    /// The answers once those that came late are recorded: a lease may have been revoked before its record.
+    /// Returns the results after late leases were recorded: a lease may have been revoked before
+    /// its record.
     fn answers_after_late(&self, table: &LeaseTable, ttls: &[i64]) -> Vec<i64> {
         let leases = look_up(table, &self.ids);
         ttls.iter().zip(leases).map(|(ttl, lease)| lease.map_or(0, |_| *ttl)).collect()
@@ -225,19 +224,19 @@ fn look_up(table: &LeaseTable, ids: &[i64]) -> Vec<Option<Lease>> {
     ids.chunks(LOOKED_UP).flat_map(|ids| table.get_all(ids)).collect()
 }
 
-/// Leases that the leader has found and wants to record, as a table had them.
+/// Leases that the leader has selected for a record, from a state of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     ids: Vec<i64>,
-    /// Index of the newest grant that was applied before they were looked up.
+    /// Index of the last grant applied before the lookup.
     granted: LogIndex,
 }
 
 impl Chosen {
-    /// What `find` finds in the table.
+    /// Selects the leases that `find` returns.
     pub(super) fn find(table: &LeaseTable, find: impl FnOnce(&LeaseTable) -> Vec<i64>) -> Chosen {
-        // First: a grant that is applied between the two is then later than all that were found, and not
-        // earlier.
+        // Read the index first: a grant applied between the two reads then counts as later than the
+        // selection.
         let granted = table.newest_grant();
         Chosen { ids: find(table), granted }
     }
@@ -246,8 +245,8 @@ impl Chosen {
         self.ids.is_empty()
     }
 
-    /// The command that records them. `now` is the lease clock of the term, read after they were found: a
-    /// lease that was granted a moment before has its full TTL.
+    /// Returns the command that records them. `now` is the lease clock of the term, read after the
+    /// selection: a lease granted a moment before has its full TTL.
     pub fn record(self, term: Term, now: i64) -> Kind {
         let (term, granted) = (term.0, Some(self.granted.0));
         Kind::LeaseRenew(LeaseRenew { term, now, ids: self.ids, granted })
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(batch.answers_after_late(&table, &renewed.ttls), [0, 0]);
     }
 
-    /// What happens to lease 7 while a step is carried out.
+    /// Concurrent change of lease 7 during a step.
     #[derive(Clone, Copy)]
     enum Meanwhile {
         Nothing,

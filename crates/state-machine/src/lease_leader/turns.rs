@@ -1,7 +1,7 @@
-//! The leader's turns: which leases it records and which it expires, without the proposals.
+//! Periodic work of the leader: selects the leases to record and to expire, without the proposals.
 //!
-//! * One record is under way at a time.
-//! * A lease that was handed out as expired is not in the queue until the caller reports what came of it.
+//! * At most one record is in flight.
+//! * A lease that was returned as expired is not in the queue until the caller reports the outcome.
 
 use std::time::Duration;
 
@@ -9,45 +9,50 @@ use super::expiry::ExpiryQueue;
 use super::renewal::Chosen;
 use crate::lease::LeaseTable;
 
-/// Between two turns: a grant is recorded, and an expired lease is found, this much late.
+/// Interval between turns: the maximum delay of a record after a grant, and of detecting an expired
+/// lease.
 pub const LEASE_TURN: Duration = Duration::from_millis(100);
-/// Leases in one command: without keys one apply takes about a millisecond.
+/// Maximum number of leases per command: without keys, apply takes about a millisecond.
 const LEASES_PER_COMMAND: usize = 256;
-/// Keys of the leases of one command, which one apply deletes in some milliseconds. Puts wait for it. A lease
-/// that has more is expired alone: its keys are deleted at one revision.
+/// Maximum number of keys of the leases in a command, which apply deletes in some milliseconds
+/// while puts wait. A lease with more keys is expired by a separate command: its keys are deleted
+/// at a single revision.
 const KEYS_PER_COMMAND: usize = 4_096;
 
-/// The clock is recorded this often while there are leases: a member that was restarted has it after that.
+/// Interval between records of the clock while there are leases. A restarted member has the clock
+/// after that time.
 const CLOCK_EVERY_MS: i64 = 1_000;
-/// Leases of the scan, and due ones, in a turn. When more are due the next turn follows at once.
+/// Maximum number of scanned leases, and of due leases, per turn. If more are due, the next turn
+/// follows immediately.
 const LEASES_PER_TURN: usize = 4 * LEASES_PER_COMMAND;
-/// Leases without a deadline in one record.
+/// Maximum number of leases without a deadline per record.
 const RECORDED_MAX: usize = LEASES_PER_COMMAND * 16;
-/// Before a lease whose revoke failed is looked at again; etcd waits three seconds.
+/// Delay before retrying a failed expiry; etcd waits three seconds.
 const RETRY_MS: i64 = 1_000;
 
-/// The turns of a leader in one term.
 #[derive(Debug)]
 pub struct LeaderTurns {
     queue: ExpiryQueue,
     is_recording: bool,
-    /// Whether something was handed out to be recorded.
+    /// True if a record was requested in this term.
     has_recorded: bool,
 }
 
-/// What the leader has to propose after a turn.
+/// Proposals that a turn requires.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TurnWork {
-    /// Record the clock, and these leases. The caller reports the end with [`LeaderTurns::recorded`].
+    /// Record the clock and these leases. The caller reports completion with
+    /// [`LeaderTurns::recorded`].
     pub record: Option<Chosen>,
-    /// Expire these, as many at a time as [`leases_in_command`] says. The caller reports the end of each.
+    /// Expire these leases, in commands sized by [`leases_in_command`]. The caller reports
+    /// completion of each.
     pub expired: Vec<i64>,
-    /// Whether another turn should follow at once.
+    /// True if another turn should follow immediately.
     pub has_more: bool,
 }
 
-/// How many of these leases, from the first on, one command expires. `keys_of` counts the keys of a lease, up
-/// to a number.
+/// Returns the number of leases, from the first one, to expire in one command. `keys_of` counts the
+/// keys of a lease, up to a limit.
 pub fn leases_in_command(ids: &[i64], keys_of: impl Fn(i64, usize) -> usize) -> usize {
     let mut room = KEYS_PER_COMMAND;
     let fits = |id: &&i64| {
@@ -60,13 +65,12 @@ pub fn leases_in_command(ids: &[i64], keys_of: impl Fn(i64, usize) -> usize) -> 
 }
 
 impl LeaderTurns {
-    /// The turns of a term that begins.
+    /// Creates the turns of a new term.
     pub fn new(table: &LeaseTable) -> LeaderTurns {
         table.list_granted();
         LeaderTurns { queue: ExpiryQueue::new(), is_recording: false, has_recorded: false }
     }
 
-    /// One turn at `now`.
     pub fn turn(&mut self, now: i64, table: &LeaseTable) -> TurnWork {
         let record = self.record(now, table);
         self.queue.add_granted(table.take_granted(), now);
@@ -74,8 +78,8 @@ impl LeaderTurns {
         TurnWork { record, expired: due.expired, has_more: due.has_more }
     }
 
-    /// The lease clock at which the next turn has work, if nothing is granted and no command ends before.
-    /// `None`: only then.
+    /// Returns the lease clock at which the next turn has work, unless a lease is granted or a
+    /// command completes earlier. `None`: only then.
     pub fn next_at(&self, table: &LeaseTable) -> Option<i64> {
         let record = (!table.is_empty() && !self.is_recording).then(|| match self.has_recorded {
             true => table.clock().saturating_add(CLOCK_EVERY_MS),
@@ -84,15 +88,17 @@ impl LeaderTurns {
         record.into_iter().chain(self.queue.next_at()).min()
     }
 
-    /// What is to be recorded: leases that were granted since, or none of them if only the clock is due. The
-    /// caller reports the end with [`LeaderTurns::recorded`]. A turn has it too; commands that expire leases
-    /// may take longer than a record may wait.
+    /// Selects the leases to record: leases granted since the last record, possibly none if only
+    /// the clock is due. The caller reports completion with [`LeaderTurns::recorded`]. A turn
+    /// includes this call; it is also available separately because commands that expire leases may
+    /// take longer than a record may wait.
     pub fn record(&mut self, now: i64, table: &LeaseTable) -> Option<Chosen> {
         if self.is_recording {
             return None;
         }
         let chosen = Chosen::find(table, |table| table.unrecorded(RECORDED_MAX));
-        // Since what was applied, not what was handed out: the clock stands until a record succeeds.
+        // Based on the applied clock, not on the requested records: the clock stops until a record
+        // succeeds.
         let is_due = !self.has_recorded || now >= table.clock().saturating_add(CLOCK_EVERY_MS);
         if chosen.is_empty() && (!is_due || table.is_empty()) {
             return None;
@@ -101,12 +107,14 @@ impl LeaderTurns {
         Some(chosen)
     }
 
-    /// The record has succeeded or failed: leases without a deadline are handed out again.
+    /// Reports that the record has succeeded or failed. Leases without a deadline are selected
+    /// again.
     pub fn recorded(&mut self) {
         self.is_recording = false;
     }
 
-    /// A command that expires leases was applied. Those that still exist were renewed, and are queued again.
+    /// Reports that a command that expires leases was applied. Leases that still exist were
+    /// renewed, and are queued again.
     pub fn expired(&mut self, ids: &[i64], table: &LeaseTable) {
         for (id, lease) in ids.iter().zip(table.get_all(ids)) {
             if let Some(deadline) = lease.and_then(|lease| lease.deadline) {
@@ -115,12 +123,12 @@ impl LeaderTurns {
         }
     }
 
-    /// A command that expires leases has failed: they are looked at again later.
+    /// Reports that a command that expires leases has failed. The leases are checked again later.
     pub fn not_expired(&mut self, ids: &[i64], now: i64) {
         ids.iter().for_each(|id| self.queue.retry(*id, now, RETRY_MS));
     }
 
-    /// It is not known which command has ended: everything is looked at again.
+    /// Resets the queue when the outcome of commands is unknown: all leases are checked again.
     pub fn restart(&mut self) {
         (self.queue, self.is_recording) = (ExpiryQueue::new(), false);
     }
@@ -143,7 +151,8 @@ mod tests {
         assert_eq!(leases_in_command(&[], |_, _| 0), 0);
     }
 
-    /// A lease without a deadline is handed out whenever no record is under way: a failed one is repeated.
+    /// A lease without a deadline is selected whenever no record is in flight, which retries failed
+    /// records.
     #[test]
     fn between_the_times_that_a_leader_names_its_turns_have_no_work() {
         let table = LeaseTable::default();

@@ -1,4 +1,5 @@
-//! Alarms in the store, and which members' alarms stop changes. `tests/scripts` has their requests.
+//! Alarms in the store, and which members' alarms block changes. `tests/scripts` covers the
+//! requests.
 
 use api::Error;
 use api::command::{MemberChange, RaiseLevel, member_change::Change};
@@ -20,7 +21,7 @@ fn readers_see_the_alarms_in_the_store() {
     assert_eq!(seen(&world.asked), seen(&world.silent));
 }
 
-/// A cluster of these voters and `~` learners, whose level of commands was raised.
+/// Creates a cluster of these voters and `~` learners, with a raised command level.
 fn cluster(listed: &str) -> World {
     let member = |word: &str| {
         let id = word.trim_start_matches('~').parse().unwrap();
@@ -34,7 +35,8 @@ fn cluster(listed: &str) -> World {
     world
 }
 
-/// Raises (`+3`) or clears (`-3`) the alarm CORRUPT of a member, removes it (`x3`), or promotes it (`^3`).
+/// Raises (`+3`) or clears (`-3`) the alarm CORRUPT of a member, removes it (`x3`), or promotes it
+/// (`^3`).
 fn step(world: &mut World, word: &str) {
     let id = &word[1..];
     let change = match &word[..1] {
@@ -62,15 +64,15 @@ fn corrupt_members_stop_changes_unless_the_others_are_a_majority_of_the_voters()
         ("1 2 3 4", "+1 +4", false),
         ("1 2", "+2", false),
         ("1", "+1", false),
-        // Who it is, is not known; or it is no member's alarm.
+        // The alarm does not identify a member.
         ("1 2 3", "+0", false),
         ("1 2 3", "+3 +0", false),
         ("1 2 3", "+9", false),
-        // Learners are no majority, and take none away.
+        // Learners do not count towards the majority.
         ("1 2 ~3", "+3", true),
         ("1 2 ~3 ~4", "+2", false),
         ("1 2 ~3", "+2 ^3", true),
-        // What was removed harms no more. The others are judged by the list as it is.
+        // Removed members are ignored. The rest is judged by the current membership.
         ("1 2 3", "+3 x3", true),
         ("1 2", "+2 x2", true),
         ("1 2 3", "+3 x2", false),

@@ -1,4 +1,4 @@
-//! Compares: every target and operator, missing keys, ranges, and operands that do not fit.
+//! Compares: every target and operator, missing keys, ranges, and mismatched operands.
 
 use super::World;
 

@@ -63,7 +63,7 @@ impl Tiny {
                 let [from, to] = [from, to].map(|key| Bytes::copy_from_slice(&key.to_be_bytes()));
                 self.writer.begin().delete_range(&KeyRange::new(from, to), Previous::Skip).unwrap();
             }
-            // Going back is refused and changes nothing.
+            // A lower revision is rejected and has no effect.
             Act::Compact { left } => drop(self.writer.compact(self.store.revision() - left)),
             Act::Persist => drop(self.maintainer.persist().unwrap()),
             Act::Tidy => while self.maintainer.compact_step(7).unwrap() == CompactProgress::More {},
@@ -72,7 +72,7 @@ impl Tiny {
         self.writer.end_entry(LogPosition::new(self.index, 1)).unwrap();
     }
 
-    /// Everything that could remove the records of a resolved range.
+    /// Performs all operations that could remove the records of a resolved range.
     fn shake(&mut self) {
         for key in 0..60 {
             self.act(&Act::Put { key, bytes: 90, lease: 0 });
@@ -87,8 +87,8 @@ impl Tiny {
     }
 }
 
-/// The concatenated buffers of a message. Windows begin anew at `again`, as for a client that stopped reading
-/// there.
+/// Returns the concatenated buffers of a message. Windows are read again from `again`, as for a
+/// client that stopped reading there.
 fn pieces(large: &LargeRange, window_bytes: usize, again: u64) -> Vec<u8> {
     let mut message = large.before(large.header());
     let (before, mut at) = (message.len(), 0);

@@ -23,7 +23,7 @@ fn put(key: &'static str) -> Bytes {
     command::encode(Kind::Put(PutRequest { key: key.into(), ..PutRequest::default() }))
 }
 
-/// Applies commands as one entry after another, of term 1, beginning at index 1.
+/// Applies each command as a separate entry of term 1, starting at index 1.
 fn apply(machine: &mut EtcdMachine, script: &[Bytes]) {
     for (index, command) in (machine.applied().index.0 + 1..).zip(script) {
         let at = LogPosition::new(index, 1);
@@ -174,7 +174,7 @@ fn an_installed_store_is_all_that_the_machine_knows_afterwards() {
     assert_eq!((follower.applied(), at), (leader.applied(), leader.applied()));
     assert_eq!(active_alarms(follower.store()).unwrap(), active_alarms(leader.store()).unwrap());
     assert_eq!(members(follower.store()).unwrap(), members(leader.store()).unwrap());
-    // Both refuse the next entry for the same alarm.
+    // Both reject the next entry because of the same alarm.
     let next = LogPosition::new(5, 1);
     let [ours, theirs] = [&mut follower, &mut leader].map(|machine| {
         let outcome = machine.apply(next, &put("c"), Answer::Wanted).unwrap().unwrap();
@@ -252,7 +252,7 @@ fn a_history_has_one_id_until_a_forced_cluster_begins_another() {
         (raise_with(2, &[7], 8), "8,6@2"),
     ] {
         let at = LogPosition::new(machine.applied().index.0 + 1, 1);
-        // An entry that changes the members has a command of no other kind.
+        // An entry for membership changes accepts no other kind of command.
         machine.apply(at, &command, Answer::Unwanted).unwrap();
         machine.apply_change(at, &command, Answer::Unwanted).unwrap();
         machine.end_entry(at).unwrap();

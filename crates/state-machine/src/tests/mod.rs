@@ -1,5 +1,5 @@
-//! Scripts of commands. Each runs on two machines, of which only one returns outcomes. After each script both
-//! must hold the same bytes (see `world`).
+//! Scripts of commands. Each runs on two machines, only one of which returns outcomes. After each
+//! script both must hold the same bytes (see `world`).
 
 mod alarms;
 mod compares;
@@ -17,7 +17,7 @@ use std::path::Path;
 
 pub(crate) use world::World;
 
-/// Golden scripts, in `tests/scripts`. `script` describes the commands; `new` begins with new machines.
+/// Golden scripts, in `tests/scripts`. `script` describes the commands; `new` creates new machines.
 #[test]
 fn scripts_give_their_output() {
     testkit::golden::run_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts"), || {

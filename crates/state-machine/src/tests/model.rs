@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use api::etcdserverpb::RangeRequest;
 
-/// A key as it was at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelKey {
     pub value: String,
@@ -25,7 +24,6 @@ pub struct Model {
     clock: i64,
 }
 
-/// One change inside a revision.
 #[derive(Clone, Debug)]
 pub enum ModelChange {
     /// Key, value, and lease; 0 is none.
@@ -75,7 +73,6 @@ impl Model {
         }
     }
 
-    /// Whether all leases of these changes exist.
     pub fn permits(&self, changes: &[ModelChange]) -> bool {
         changes.iter().all(|change| match change {
             ModelChange::Put(_, _, lease) => *lease == 0 || self.leases.contains_key(lease),
@@ -101,7 +98,7 @@ impl Model {
         accepted
     }
 
-    /// Ends a lease and deletes its keys as one revision.
+    /// Removes a lease and deletes its keys as a single revision.
     pub fn revoke(&mut self, id: i64) -> bool {
         let existed = self.leases.remove(&id).is_some();
         if existed {
@@ -122,7 +119,7 @@ impl Model {
         }
     }
 
-    /// Revokes those whose deadline is half a second ago, and returns how many those are.
+    /// Revokes leases whose deadline was half a second ago, and returns their number.
     pub fn expire(&mut self, now: i64, ids: &[i64]) -> usize {
         let over = |(_, (_, deadline)): &(&i64, &(i64, Option<i64>))| {
             deadline.is_some_and(|deadline| deadline + 500 <= now)
@@ -140,7 +137,6 @@ impl Model {
         accepted
     }
 
-    /// The range as `World` prints it.
     pub fn range(&self, request: &RangeRequest) -> String {
         let now = self.revision();
         let at = if request.revision <= 0 { now } else { request.revision };
@@ -182,8 +178,8 @@ impl Model {
             .iter()
             .map(|(key, it)| {
                 let value = if request.keys_only { "" } else { &it.value };
-                // Keys are answered from the index, which has no leases, unless they are sorted by value.
-                // etcd does the same.
+                // Keys-only ranges are served from the index, which has no leases, unless sorted by
+                // value. etcd does the same.
                 let has_lease = it.lease != 0 && (!request.keys_only || request.sort_target == 4);
                 let lease = if has_lease { format!("+{}", it.lease) } else { String::new() };
                 format!("{key}={value}@{}.{}.{}{lease}", it.create, it.modified, it.version)

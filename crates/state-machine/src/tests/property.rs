@@ -52,7 +52,7 @@ fn end() -> impl Strategy<Value = String> {
     prop_oneof![3 => Just(String::new()), 3 => key(), 1 => Just("\0".to_owned())]
 }
 
-/// Few leases, so that their keys and their ends meet. 0 is none.
+/// Few leases, so that their keys and expiries collide. 0 is none.
 fn lease() -> impl Strategy<Value = i64> {
     0..4i64
 }

@@ -18,14 +18,13 @@ use bytes::Bytes;
 
 use crate::command::{Kind, LeaseExpire, LeaseRenew, PublishMember};
 
-/// One step of a script.
 #[derive(Clone, Debug)]
 pub enum ScriptStep {
     Range(RangeRequest),
     Command(Kind),
     /// Shows all leases with their keys.
     Leases,
-    /// An operation without content; only in a transaction.
+    /// An empty operation; only in a transaction.
     Nothing,
 }
 

@@ -12,7 +12,6 @@ use super::World;
 use crate::command::{self, AuthChange, Kind};
 use crate::{AuthState, Genesis, members};
 
-/// A length-delimited field.
 pub fn field(tag: u32, content: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     encode_key(tag, WireType::LengthDelimited, &mut out);

@@ -1,4 +1,5 @@
-//! Refusals before consensus: shapes, numbers of operations, the duplicate rule. Also the cost of requests.
+//! Checks before consensus: shapes, numbers of operations, the duplicate rule. Also the cost of
+//! requests.
 
 use api::Error;
 use api::etcdserverpb::{RangeRequest, TxnRequest};

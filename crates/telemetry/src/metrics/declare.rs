@@ -1,14 +1,13 @@
-//! Metrics that are declared in one place each, and those that are read when they are asked for; their labels
-//! and buckets.
+//! Declaration of metrics in one place, metrics evaluated per scrape, labels and buckets.
 //!
-//! Labels of members are ids of listed members in hexadecimal, or `unknown`: series are never dropped, so a
-//! stranger may not choose them.
+//! Member labels are hexadecimal ids from the membership, or `unknown`: series are never dropped, so
+//! arbitrary peers must not be able to create them.
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Shows a metric that has no labels.
+/// Encodes a metric without labels.
 pub fn show(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -49,7 +48,7 @@ macro_rules! declare_metrics {
     (@first) => { Default::default() };
 }
 
-/// etcd's buckets for everything that touches a disk: 1 ms to 8 s.
+/// etcd's buckets for disk operations: 1 ms to 8 s.
 pub(super) fn disk_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 14))
 }
@@ -59,7 +58,7 @@ pub(super) fn network_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 16))
 }
 
-/// Labels of a metric about both ends of a link.
+/// Labels of a metric about a link between two members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[allow(non_snake_case, reason = "label names are etcd's")]
 pub struct PeerLink {
@@ -79,14 +78,14 @@ pub struct From {
     pub From: String,
 }
 
-/// Texts of the table of errors: a bounded number.
+/// Texts of the error table: a bounded number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[allow(non_snake_case, reason = "label names are etcd's")]
 pub struct Reason {
     pub Reason: String,
 }
 
-/// Something that is under way, counted until this is dropped, however it ends.
+/// Counts an operation in progress until dropped.
 #[derive(Debug)]
 pub struct UnderWay(Gauge);
 

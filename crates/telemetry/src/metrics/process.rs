@@ -1,4 +1,4 @@
-//! What the operating system knows of this process, under the names that every Prometheus client uses.
+//! Operating system statistics of this process, under the names that every Prometheus client uses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,14 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 use super::declare::show;
 use process::log;
 
-/// Reads `/proc` when /metrics is read. A figure that cannot be read is left out.
+/// Reads `/proc` on each scrape. Unreadable values are omitted.
 #[derive(Debug)]
 pub(super) struct Process {
     started: f64,
 }
 
 impl Process {
-    /// To be called as the process starts.
+    /// Must be called as the process starts.
     pub fn new() -> Process {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Process { started: since_epoch.as_secs_f64() }
@@ -40,7 +40,7 @@ fn memory() -> Memory {
     Memory { virtual_bytes: next(), resident_bytes: next() }
 }
 
-/// Memory that this process has in fact. None if it cannot be read.
+/// Returns the resident memory of this process, or None if it cannot be read.
 pub fn resident_bytes() -> Option<u64> {
     memory().resident_bytes
 }
@@ -50,7 +50,7 @@ fn open_files() -> Option<u64> {
     std::fs::read_dir("/proc/self/fd").ok().map(|entries| (entries.count() as u64).saturating_sub(1))
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,15 +1,15 @@
-//! Unary calls that take long: one warning each, with the stage that took the time.
+//! Slow unary calls: one warning each, with the stage that took most of the time.
 //!
 //! ```text
 //!   SlowCalls::watch ── future of the call ── timed(Stage, …) adds to the call that is polled
 //!          └── at its end, however it ends: a line, if it took longer than --warning-unary-request-duration
 //! ```
 //!
-//! * A call that its client gives up is reported as well, with the stage that it was in.
-//! * At most [`LINES_PER_SECOND_MAX`] lines are written in a second: a member that is overloaded must not
-//!   spend its time on saying so. The next line counts those that were left out.
+//! * A call cancelled by its client is reported as well, with its current stage.
+//! * At most [`LINES_PER_SECOND_MAX`] lines are written per second, so that an overloaded member does not
+//!   spend its time on logging. The next line includes the number of suppressed ones.
 //!
-//! Costs a call two readings of the clock, and two for each stage. Knows nothing of what a stage does.
+//! Costs two clock reads per call, and two per stage. This module does not interpret stages.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -24,17 +24,17 @@ use super::calls::SlowCall;
 use super::counters::Metrics;
 use crate::traces::CallSpan;
 
-/// A line is some 300 bytes and one write to stderr.
+/// A line is about 300 bytes and one write to stderr.
 const LINES_PER_SECOND_MAX: u32 = 10;
 
-/// What a call waits for, or does.
+/// Activity, or reason to wait, of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Memory or a turn, which other calls hold.
+    /// Memory or a permit held by other calls.
     Admission,
-    /// The leader's confirmation that it leads, and this member's apply.
+    /// The leader's confirmation of its leadership, and this member's apply.
     ReadIndex,
-    /// The log of a majority, and this member's apply.
+    /// The logs of a majority, and this member's apply.
     Replication,
     /// The store, on a thread for long reads.
     Read,
@@ -54,20 +54,19 @@ impl Stage {
 }
 
 tokio::task_local! {
-    /// Of the call that is polled.
+    /// Times of the call being polled.
     static SPENT: CallTimes;
 }
 
-/// Where the time of one call went.
 #[derive(Default)]
 struct CallTimes {
-    /// By stage.
+    /// Durations by stage.
     times: [Cell<Duration>; Stage::ALL.len()],
-    /// If the call is traced.
+    /// Set if the call is traced.
     span: Option<Arc<CallSpan>>,
 }
 
-/// Counts the time of `work` for the call that is polled, if one is watched.
+/// Adds the time of `work` to the call being polled, if it is watched.
 pub async fn timed<T>(stage: Stage, work: impl Future<Output = T>) -> T {
     let _counted_at_the_end = InStage { stage, began: Instant::now() };
     work.await
@@ -80,7 +79,7 @@ struct InStage {
 
 impl Drop for InStage {
     fn drop(&mut self) {
-        // A call that is not watched, such as one of this process, is not timed.
+        // Internal calls, for example, are not watched and not timed.
         let _is_watched = SPENT.try_with(|spent| {
             let (stage, took) = (&spent.times[self.stage as usize], self.began.elapsed());
             stage.set(stage.get() + took);
@@ -94,7 +93,7 @@ impl Drop for InStage {
 /// Watches calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SlowCalls {
-    /// What is longer is reported.
+    /// Duration above which a call is reported.
     limit: Duration,
     said: Arc<Mutex<LoggedLines>>,
     metrics: Arc<Metrics>,
@@ -102,20 +101,20 @@ pub struct SlowCalls {
 
 #[derive(Debug, Default)]
 struct LoggedLines {
-    /// When the running second began, and its lines.
+    /// Start of the current second, and its number of lines.
     second: Option<Instant>,
     lines: u32,
     unlogged: u64,
 }
 
 impl SlowCalls {
-    /// How long calls take is counted in `metrics`.
+    /// Returns a watcher that records call durations in `metrics`.
     pub fn new(limit: Duration, metrics: Arc<Metrics>) -> SlowCalls {
         SlowCalls { limit, said: Arc::default(), metrics }
     }
 
-    /// The same future; a warning follows if it takes long. `request_bytes` where they are known, and
-    /// `span` if the call is traced: its stages become spans.
+    /// Wraps a call, to log a warning if it is slow. `request_bytes` is None if unknown. `span` is set if
+    /// the call is traced: its stages become spans.
     pub fn watch<F: Future>(
         &self,
         method: Method,
@@ -125,13 +124,13 @@ impl SlowCalls {
     ) -> impl Future<Output = F::Output> + use<F> {
         let watched = TimedCall { slow: self.clone(), method, request_bytes, began: Instant::now() };
         SPENT.scope(CallTimes { span, ..CallTimes::default() }, async move {
-            // Dropped inside the scope, also when the call is not polled to its end.
+            // Dropped inside the scope, even if the call is cancelled.
             let _reported_at_the_end = watched;
             call.await
         })
     }
 
-    /// A call has ended, watched or not. A warning follows if it took long.
+    /// Records a completed call, watched or not, and logs a warning if it was slow.
     pub fn ended(&self, method: Method, request_bytes: Option<usize>, took: Duration) {
         self.metrics.calls.took(method, took);
         if took > self.limit {
@@ -168,7 +167,6 @@ impl SlowCalls {
     }
 }
 
-/// A call under way.
 struct TimedCall {
     slow: SlowCalls,
     method: Method,
@@ -182,8 +180,8 @@ impl Drop for TimedCall {
     }
 }
 
-/// The stage that took most, and all that took any time. What is in no stage is `other`: to decode, to check,
-/// to answer, and to wait for a thread.
+/// Returns the longest stage, and the times of all stages. Time outside the stages is `other`: decoding,
+/// checks, encoding, and waiting for a thread.
 fn in_words(took: Duration, spent: &[Duration; Stage::ALL.len()]) -> (&'static str, String) {
     let other = took.saturating_sub(spent.iter().sum());
     let named = Stage::ALL.into_iter().map(Stage::name).zip(*spent).chain([("other", other)]);
@@ -199,7 +197,7 @@ fn in_words(took: Duration, spent: &[Duration; Stage::ALL.len()]) -> (&'static s
 }
 
 impl LoggedLines {
-    /// Whether to log, and how many others were not.
+    /// Returns the number of suppressed lines, or None if this line has to be suppressed too.
     fn note(&mut self, now: Instant) -> Option<u64> {
         if self.second.is_none_or(|second| now >= second + Duration::from_secs(1)) {
             (self.second, self.lines) = (Some(now), 0);
@@ -236,7 +234,7 @@ mod tests {
             let waits = timed(Stage::ReadIndex, std::future::pending::<()>());
             drop(tokio::time::timeout(Duration::from_secs(1), waits).await);
             assert!(!read(Stage::ReadIndex).is_zero());
-            // A call within a call is another call.
+            // A nested call is timed separately.
             slow.watch(Method::KvRange, None, None, async { assert!(read(Stage::Replication).is_zero()) })
                 .await;
         })

@@ -1,7 +1,7 @@
-//! Batches of spans on their way to the collector.
+//! Export of span batches to the collector.
 //!
-//! The library ends a call of the collector that has no answer in time, but not one whose answer has begun: a
-//! collector that sends headers, or messages without end, would hold the thread of the spans for good.
+//! The library cancels an export without a response in time, but not one with a partial response: a
+//! collector that sends headers, or messages without end, would block the exporter thread forever.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tokio::runtime::Handle;
 
-/// As long as the protocol's clients wait by default. Connecting counts.
+/// The default timeout of OTLP clients. Includes connecting.
 const EXPORT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Gives each batch [`EXPORT_WITHIN`]. The log says when the collector begins and ceases to take none.
+/// Limits each batch to [`EXPORT_WITHIN`]. Logs when the collector starts and stops failing.
 #[derive(Debug)]
 pub struct BoundedExporter<E> {
     inner: E,
-    /// Where the time is measured: the thread of the spans is not one of a runtime.
+    /// Runtime for the timer: the exporter thread does not belong to one.
     runtime: Handle,
     is_failing: AtomicBool,
 }
@@ -72,7 +72,7 @@ impl<E: SpanExporter> SpanExporter for BoundedExporter<E> {
 mod tests {
     use super::*;
 
-    /// Answers every other batch.
+    /// Exports every other batch successfully.
     #[derive(Debug, Default)]
     struct Hesitant(AtomicBool);
 

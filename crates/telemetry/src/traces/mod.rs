@@ -5,16 +5,18 @@
 //!                                                      └── a span for each stage that is timed
 //! ```
 //!
-//! * A call is traced if its client's `traceparent` says so, or, without one, for a share of the calls.
-//! * A span has names, times and how the call ended. It has no key, no value and no user: collectors are
-//!   others' eyes.
-//! * 2048 spans wait at most, 512 go in a batch, every 5 s; what comes beyond is left out. No call waits for
-//!   a collector. A batch that is not accepted within 10 s is lost, even if an answer has begun.
-//! * Where no traces are asked for, a call costs one branch.
+//! * A call is traced if its client's `traceparent` is sampled. Without one, a configured share of the
+//!   calls is traced.
+//! * A span has names, times and the status of the call. It has no key, value or user, since third parties
+//!   may operate the collector.
+//! * At most 2048 spans are queued, and up to 512 of them are sent every 5 s; excess spans are dropped.
+//!   Calls never wait for the collector. A batch that is not accepted within 10 s is lost, even if a
+//!   response has started.
+//! * With tracing disabled, a call costs one branch.
 //!
-//! The library has the sampling, the queue and the protocol. It knows nothing of what a stage does.
+//! The library implements sampling, the queue and the protocol. This module does not interpret stages.
 
-mod export; // batches on their way to the collector
+mod export; // export of span batches
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -35,23 +37,23 @@ use export::BoundedExporter;
 
 /// The scope of the spans.
 const SCOPE: &str = "kv-server";
-/// What the standard wants to be kept of a `tracestate`: a longer one is left out, as its bytes would wait in
-/// the queue.
+/// Length of `tracestate` that the standard requires to propagate. A longer one is dropped, as its bytes
+/// would wait in the queue.
 const STATE_BYTES_MAX: usize = 512;
-/// What the library takes apart of a `traceparent`; one has 55 bytes.
+/// Maximum length of a parsed `traceparent`; a regular one has 55 bytes.
 const PARENT_BYTES_MAX: usize = 128;
-/// A collector that does not answer must not hold the end of the process.
+/// Limits the delay of process exit by an unresponsive collector.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What is traced, and where it goes.
+/// Sampling and destination of traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// `HOST:PORT` of a collector that takes OTLP over gRPC, outside TLS as etcd's.
+    /// `HOST:PORT` of a collector for OTLP over gRPC, without TLS as in etcd.
     pub address: String,
     pub service_name: String,
-    /// Of this member alone.
+    /// Identifies this member.
     pub instance_id: Option<String>,
-    /// Share of the calls that are traced although their client does not ask for it, from 0 to 1.
+    /// Share of the calls to trace although their client did not request it, from 0 to 1.
     pub sampled: f64,
 }
 
@@ -62,7 +64,7 @@ pub struct TraceError {
     source: ExporterBuildError,
 }
 
-/// Begins spans; by default of no call. Cheap to clone.
+/// Starts spans; by default for no call. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Arc<Exporting>>);
 
@@ -70,13 +72,13 @@ pub struct Traces(Option<Arc<Exporting>>);
 struct Exporting {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
-    /// Whether a call may be traced whose client does not ask for it.
+    /// Calls may be sampled even if their client did not request it.
     by_chance: bool,
 }
 
 impl Traces {
-    /// Exports to the collector of `settings`. To be called inside the runtime that shall talk to it. A
-    /// collector that does not answer is no error: it may come later.
+    /// Starts exporting to the collector of `settings`. Must be called inside the runtime for the
+    /// connection. An unreachable collector is no error: it may start later.
     pub fn start(settings: &TraceSettings) -> Result<Traces, TraceError> {
         let exporter =
             SpanExporter::builder().with_tonic().with_endpoint(format!("http://{}", settings.address));
@@ -99,7 +101,7 @@ impl Traces {
         Ok(Traces(Some(Arc::new(Exporting { provider, tracer, by_chance }))))
     }
 
-    /// The span of a call that begins with these headers, if it is traced.
+    /// Returns the span of a call with these headers, if it is traced.
     pub fn begin(&self, method: Method, headers: &HeaderMap) -> Option<Arc<CallSpan>> {
         let exporting = self.0.as_ref()?;
         let parent =
@@ -122,8 +124,7 @@ impl Traces {
         is_recording.then(|| Arc::new(CallSpan { tracer: exporting.tracer.clone(), context }))
     }
 
-    /// Sends what waits, and nothing more after it. Takes at most 2 s. Not to be called on a thread of a
-    /// runtime.
+    /// Flushes the queue and stops exporting. Takes at most 2 s. Must not be called on a runtime thread.
     pub fn close(&self) {
         let Some(exporting) = &self.0 else { return };
         if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_WITHIN) {
@@ -132,7 +133,7 @@ impl Traces {
     }
 }
 
-/// The fields of a call's headers that a trace is continued by.
+/// The call's header fields that carry trace context.
 struct TraceHeaders<'h>(&'h HeaderMap);
 
 impl Extractor for TraceHeaders<'_> {
@@ -147,7 +148,7 @@ impl Extractor for TraceHeaders<'_> {
     }
 }
 
-/// The span of one call. Ends when it is dropped, if not before.
+/// The span of one call. Completed on drop at the latest.
 #[derive(Debug)]
 pub struct CallSpan {
     tracer: SdkTracer,
@@ -155,14 +156,14 @@ pub struct CallSpan {
 }
 
 impl CallSpan {
-    /// A stage of the call has ended now, after this time.
+    /// Records a stage that completed just now and lasted `took`.
     pub fn stage(&self, name: &'static str, took: Duration) {
         let began = SystemTime::now().checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH);
         let stage = self.tracer.span_builder(name).with_start_time(began);
         drop(self.tracer.build_with_context(stage, &self.context));
     }
 
-    /// The call has ended.
+    /// Completes the span with the status of the call.
     pub fn end(&self, code: Code) {
         let span = self.context.span();
         span.set_attribute(KeyValue::new("rpc.response.status_code", canonical(code)));
@@ -173,7 +174,7 @@ impl CallSpan {
     }
 }
 
-/// Whether a code is an error of the server, by OpenTelemetry's rules for spans of servers.
+/// Reports whether a code is a server error, by OpenTelemetry's rules for spans of servers.
 fn is_the_servers(code: Code) -> bool {
     matches!(
         code,
@@ -186,7 +187,7 @@ fn is_the_servers(code: Code) -> bool {
     )
 }
 
-/// The name of a code in gRPC's protocol, such as `NOT_FOUND`.
+/// Returns the name of a code in gRPC's protocol, such as `NOT_FOUND`.
 fn canonical(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -227,7 +228,7 @@ mod tests {
         };
         assert_eq!(of(parent, "a=b"), (true, "a=b".to_owned()));
         assert_eq!(of(parent, &format!("a={}", "b".repeat(STATE_BYTES_MAX))), (true, String::new()));
-        // Of a version that may have more fields than those of today.
+        // A later version may have more fields.
         let later = parent.replace("00-", "01-");
         assert!(of(&format!("{later}-{}", "-".repeat(10)), "").0);
         assert!(!of(&format!("{later}-{}", "-".repeat(64 * 1024)), "").0);

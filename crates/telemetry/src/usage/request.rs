@@ -1,4 +1,4 @@
-//! What a sampled request names, and how much.
+//! Keys and sizes of a sampled request.
 
 use api::Method;
 use api::etcdserverpb::request_op::Request as Op;
@@ -8,21 +8,21 @@ use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use state_machine::command::{SHORT_TXN_FIELDS_MAX, TxnPart, TxnReader};
 
-/// Operations of a transaction that are looked at.
+/// Inspected operations of a transaction.
 const OPERATIONS_MAX: usize = 16;
-/// Bytes of a key that are looked at for its prefix.
+/// Inspected bytes of a key.
 const PREFIX_BYTES_MAX: usize = 64;
-/// Segments of a prefix, the empty one before a leading slash not counted.
+/// Segments of a prefix, not counting the empty one before a leading slash.
 const SEGMENTS: usize = 2;
-/// Pairs of an answer that are counted one by one. The rest is estimated by its bytes.
+/// Pairs of a response that are counted individually. The rest is estimated from its bytes.
 const PAIRS_MAX: u64 = 4096;
-/// gRPC's prefix of a message.
+/// Length of gRPC's message prefix.
 const FRAME_HEAD_BYTES: usize = 5;
 
-/// A key of a request, and the bytes of the pair that is written to it.
+/// A key of a request, and the bytes of the pair written to it.
 pub(super) type NamedKey = (Bytes, u64);
 
-/// Keys of a request, at most [`OPERATIONS_MAX`]. What cannot be decoded names none.
+/// Returns the keys of a request, at most [`OPERATIONS_MAX`]. Undecodable parts yield none.
 pub(super) fn named(method: Method, message: Bytes) -> Vec<NamedKey> {
     let mut named = Vec::new();
     match method {
@@ -42,7 +42,7 @@ fn put(put: PutRequest) -> NamedKey {
     (put.key, bytes)
 }
 
-/// Both branches: which one was taken is not known here. No more is read than has to be.
+/// Reads both branches, since the outcome of the comparison is unknown here. Stops at the limit.
 fn of_txn(message: Bytes, named: &mut Vec<NamedKey>) {
     let mut reader = TxnReader::new(message, SHORT_TXN_FIELDS_MAX);
     while named.len() < OPERATIONS_MAX
@@ -58,8 +58,8 @@ fn of_txn(message: Bytes, named: &mut Vec<NamedKey>) {
     }
 }
 
-/// The part of a key that it shares with its neighbours: [`SEGMENTS`] segments with the slash after the last,
-/// or fewer if there are fewer slashes. Empty if the first 64 bytes have no slash.
+/// Returns the prefix that a key shares with its neighbours: [`SEGMENTS`] segments with the slash after the
+/// last, or fewer if there are fewer slashes. Empty if the first 64 bytes have no slash.
 pub(super) fn prefix_of(key: &[u8]) -> &[u8] {
     let seen = &key[..key.len().min(PREFIX_BYTES_MAX)];
     let slashes = seen.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);
@@ -67,7 +67,7 @@ pub(super) fn prefix_of(key: &[u8]) -> &[u8] {
     &seen[..slashes.take(segments).last().unwrap_or_default()]
 }
 
-/// Keys that a call read, wrote or deleted, from its framed answer.
+/// Returns the number of keys that a call read, wrote or deleted, from its framed response.
 pub(super) fn keys_of(method: Method, named: usize, frame: Option<&Bytes>) -> u64 {
     let answer = frame.and_then(|frame| frame.get(FRAME_HEAD_BYTES..));
     match (method, answer) {
@@ -77,7 +77,7 @@ pub(super) fn keys_of(method: Method, named: usize, frame: Option<&Bytes>) -> u6
     }
 }
 
-/// Field 2 of a response: the pairs of a range, one each, or the number of keys that were deleted.
+/// Decodes field 2 of a response: the pairs of a range, one each, or the number of deleted keys.
 fn field_two(answer: &[u8]) -> u64 {
     let (mut rest, mut count) = (answer, 0u64);
     while rest.has_remaining() {
@@ -146,7 +146,7 @@ mod tests {
         let op = RequestOp { request: Some(Op::RequestPut(put)) };
         let txn = TxnRequest { success: vec![op; 100], ..TxnRequest::default() };
         let mut message = txn.encode_to_vec();
-        // What comes after them is not looked at.
+        // The bytes after them are not decoded.
         message.push(0xff);
         let named = named(Method::KvTxn, message.into());
         assert_eq!((named.len(), named[0].clone()), (OPERATIONS_MAX, ("k/1".into(), 4)));

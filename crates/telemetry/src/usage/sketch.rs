@@ -2,7 +2,7 @@
 //!
 //! * There are at most `capacity` counters. A new name takes over the smallest one, and its count.
 //! * A count is never too small. It is too large by at most the sum of all weights divided by `capacity`.
-//! * A name whose true weight is above that bound has a counter, for any other names.
+//! * A name with a true weight above that bound always has a counter.
 //!
 //! A known name costs one look-up in a hash table. A new name costs a scan of all counters as well.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) struct Sketch {
     capacity: usize,
     counters: Vec<Counter>,
-    /// Where each name is in `counters`. The hash is keyed: clients cannot make names collide.
+    /// Index of each name in `counters`. The hash is keyed: clients cannot make names collide.
     places: HashMap<Arc<[u8]>, usize>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Counter {
 }
 
 impl Sketch {
-    /// `capacity` is at least 1.
+    /// Returns an empty sketch. `capacity` must be at least 1.
     pub fn new(capacity: usize) -> Sketch {
         assert!(capacity > 0, "a sketch has a counter");
         Sketch { capacity, counters: Vec::new(), places: HashMap::new() }
@@ -55,12 +55,12 @@ impl Sketch {
         self.places.insert(name, place);
     }
 
-    /// The count of a name; 0 if it has no counter.
+    /// Returns the count of a name; 0 if it has no counter.
     pub fn count(&self, name: &[u8]) -> u64 {
         self.places.get(name).map_or(0, |place| self.counters[*place].count)
     }
 
-    /// The `most` largest, largest first; equal ones by name.
+    /// Returns the `most` largest counters, largest first; equal ones by name.
     pub fn largest(&self, most: usize) -> Vec<Counter> {
         let mut counters = self.counters.clone();
         counters.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));

@@ -1,4 +1,4 @@
-//! Windows of sketches, filled by samples, and shown as gauges: a name comes and goes with its window.
+//! Windows of sketches, filled by samples and exposed as gauges: a series exists as long as its window.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,16 +16,15 @@ use serde::{Deserialize, Serialize};
 use super::request::{keys_of, named, prefix_of};
 use super::sketch::Sketch;
 
-/// One call in so many is looked at, on average.
+/// One in `SAMPLED` calls is sampled, on average.
 pub(super) const SAMPLED: u32 = 32;
-/// Figures are those of the last full window.
+/// Length of a window. Exposed values are those of the last full window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
-/// Counters of a sketch for each entry that is shown: the error of a figure is below 1/16 of the mean entry.
+/// Counters per exposed entry: keeps the error of a value below 1/16 of the mean entry.
 const COUNTERS_PER_ENTRY: usize = 16;
-/// Bytes of a client's name.
 const CLIENT_BYTES_MAX: usize = 64;
 
-/// What is counted.
+/// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     Requests,
@@ -37,7 +36,7 @@ impl Measure {
     pub const ALL: [Measure; 3] = [Measure::Requests, Measure::Bytes, Measure::Keys];
 }
 
-/// Who or what is counted.
+/// The sketches of clients, or of prefixes.
 #[derive(Debug)]
 struct Group([Sketch; 3]);
 
@@ -73,7 +72,8 @@ struct Windows {
 }
 
 impl Windows {
-    /// Begins a new window when the current one is over. One in which nothing came is followed by nothing.
+    /// Starts a new window when the current one is over. The last window is empty after a gap without
+    /// calls.
     fn turn(&mut self, now: Instant, capacity: usize) {
         let age = now.saturating_duration_since(self.current.began);
         if age < WINDOW {
@@ -84,14 +84,14 @@ impl Windows {
     }
 }
 
-/// What a member has counted. Shared.
+/// The usage statistics of a member, shared by its calls.
 #[derive(Debug)]
 pub struct Usage {
     entries: usize,
     windows: Mutex<Windows>,
 }
 
-/// A call that is looked at when it has ended.
+/// A sampled call, recorded when it completes.
 #[derive(Debug)]
 pub struct SampledCall {
     usage: Arc<Usage>,
@@ -99,7 +99,7 @@ pub struct SampledCall {
     message: Bytes,
 }
 
-/// One client or prefix, each figure in a second.
+/// One client or prefix, with its rates per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Top {
     pub name: String,
@@ -116,11 +116,12 @@ pub struct Rows {
 }
 
 thread_local! {
-    /// Calls of this thread until the next sample.
+    /// Remaining calls of this thread until the next sample.
     static UNTIL_SAMPLE: Cell<u32> = const { Cell::new(1) };
 }
 
-/// Whether a call is sampled. The gap is random: calls that alternate are all met.
+/// Reports whether a call is sampled. The gap is random, so that alternating kinds of calls are all
+/// sampled.
 fn is_due() -> bool {
     UNTIL_SAMPLE.with(|left| {
         let is_due = left.get() <= 1;
@@ -130,7 +131,7 @@ fn is_due() -> bool {
 }
 
 impl Usage {
-    /// `entries`: how many clients and prefixes are shown; none if it is 0.
+    /// Returns statistics with the given number of clients and prefixes, or None for 0.
     pub fn new(entries: usize) -> Option<Arc<Usage>> {
         let windows = Windows { current: Window::new(Instant::now(), Self::capacity(entries)?), last: None };
         Some(Arc::new(Usage { entries, windows: Mutex::new(windows) }))
@@ -140,12 +141,12 @@ impl Usage {
         (entries > 0).then_some(entries * COUNTERS_PER_ENTRY)
     }
 
-    /// A call begins: its sample, if it is one.
+    /// Returns a sample for a starting call, if it is due.
     pub fn sample(self: &Arc<Usage>, method: Method, message: &Bytes) -> Option<SampledCall> {
         is_due().then(|| SampledCall { usage: Arc::clone(self), method, message: message.clone() })
     }
 
-    /// The figures of the last full window.
+    /// Returns the values of the last full window.
     pub fn rows(&self) -> Rows {
         self.rows_at(Instant::now())
     }
@@ -159,7 +160,7 @@ impl Usage {
         Rows { clients: rows(&last.clients), prefixes: rows(&last.prefixes) }
     }
 
-    /// How many entries are shown by each measure.
+    /// Returns the number of exposed entries per measure.
     pub fn entries(&self) -> usize {
         self.entries
     }
@@ -176,7 +177,7 @@ impl Usage {
     }
 }
 
-/// The largest by each measure, together.
+/// Returns the union of the largest entries by each measure.
 fn rows(group: &Group, entries: usize, seconds: f64) -> Vec<Top> {
     let largest = group.0.iter().flat_map(|sketch| sketch.largest(entries));
     let names: BTreeSet<Arc<[u8]>> = largest.map(|counter| counter.name).collect();
@@ -191,8 +192,8 @@ fn rows(group: &Group, entries: usize, seconds: f64) -> Vec<Top> {
     rows
 }
 
-/// A name as text: what is not UTF-8, control characters and backslashes are escaped, so that different names
-/// stay different.
+/// Formats a name as text. Invalid UTF-8, control characters and backslashes are escaped, so that different
+/// names remain different.
 fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -210,7 +211,7 @@ fn shown(name: &[u8]) -> String {
 }
 
 impl SampledCall {
-    /// The call has ended, with this framed answer if it was answered whole.
+    /// Records the completed call. `frame` is its framed response, if it was sent in one piece.
     pub fn end(self, client: &str, frame: Option<&Bytes>) {
         let SampledCall { usage, method, message } = self;
         let bytes = message.len() + frame.map_or(0, Bytes::len);

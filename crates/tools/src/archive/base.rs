@@ -1,4 +1,4 @@
-//! Snapshots of the cluster as objects.
+//! Bases: snapshots of the cluster, stored as objects.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::place::{ArchivePlace, PlaceError};
 use crate::import::{CheckedFile, HashCheck, ImportError};
 use crate::live_import::{CopyError, Digests, ImportProgress, SEAM_REVISIONS, Session, copy};
 
-/// Why there is no base.
+/// Failure to create or read a base.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
     #[error(transparent)]
@@ -26,17 +26,18 @@ pub enum BaseError {
     Place(#[from] PlaceError),
 }
 
-/// A base that was made, its bytes, and the digests of its newest revisions.
+/// A new base, its size, and digests of its latest revisions.
 pub struct BaseResult {
     pub base: Base,
     pub bytes: u64,
     pub digests: Digests,
-    /// Of users and roles, before it was begun.
+    /// Auth revision, read before the base was started.
     pub auth_revision: u64,
 }
 
-/// Copies the cluster as it is now. The file is read, to be sure that it can be imported. Times do not go
-/// back: it counts from `from_ms` or later. `stop` ends it, but for the check of the file.
+/// Creates a base of the cluster's current state, and reads the file to verify that it can be imported. Its
+/// time is at least `from_ms`, so that times never decrease. `stop` cancels the copy and the upload, but not
+/// the verification.
 pub async fn make(
     session: Session,
     place: Arc<ArchivePlace>,
@@ -70,12 +71,12 @@ fn adopt(
     Ok(BaseResult { base, bytes, digests, auth_revision })
 }
 
-/// Digests of the newest revisions of a base that is in the archive, and the histories that it has.
+/// Returns digests of the latest revisions of an archived base, and its lineage.
 pub fn digests(place: &ArchivePlace, base: &Base) -> Result<(Digests, Lineage), BaseError> {
     with_file(place, base, |file| Ok((newest_digests(file)?, file.lineage()?)))
 }
 
-/// Pairs that a base in the archive has, of the keys that were changed last.
+/// Returns the latest pairs of an archived base, at most `count`.
 pub fn pairs(place: &ArchivePlace, base: &Base, count: usize) -> Result<VecDeque<KeyValue>, BaseError> {
     let mut pairs: VecDeque<KeyValue> = VecDeque::new();
     let take = |change: &Change<'_>| {

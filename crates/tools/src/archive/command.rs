@@ -1,4 +1,4 @@
-//! The command line of `archive`.
+//! Command line of `archive`.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use crate::operator::{ClientFlags, ClientFlagsError};
 use process::arguments::run as run_command;
 use process::shutdown;
 
-/// The first argument that leads here.
+/// Name of the command.
 pub const COMMAND: &str = "archive";
 
 /// What was asked for.
@@ -56,7 +56,6 @@ struct ArchiveArguments {
     listen_metrics: Option<SocketAddr>,
 }
 
-/// Why the archiver ended.
 #[derive(Debug, thiserror::Error)]
 enum ArchiveError {
     #[error(transparent)]
@@ -73,14 +72,13 @@ enum ArchiveError {
     Nothing,
 }
 
-/// The command line, for completion scripts and manual pages.
+/// Returns the clap command, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
     ArchiveArguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 after a signal, if all that
-/// was received is archived, 1 if the archive cannot go on or nothing was received, 2 for a command line that
-/// makes no sense.
+/// Runs the command; `arguments` follow its name. Exit status: 0 after a signal if all received revisions are
+/// archived, 1 after a permanent failure or if no revision was received, 2 for an invalid command line.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run_command("kv-server archive", arguments, |arguments: &ArchiveArguments| {
         try_run(arguments).map(|revision| say(&format!("archived up to revision {revision}")))
@@ -107,7 +105,7 @@ fn try_run(arguments: &ArchiveArguments) -> Result<i64, ArchiveError> {
             segment_bytes: arguments.segment_bytes as usize,
             keep: arguments.keep,
         };
-        // What is archived at the second signal is whole.
+        // At the second signal the process exits; archived objects are complete.
         let signalled = shutdown::signals(|| ());
         let archiver =
             tokio::task::block_in_place(|| Archiver::open(client, place, options, signalled, figures))?;

@@ -1,4 +1,5 @@
-//! The two objects of JSON: of which cluster the archive is, and up to when it has all that was received.
+//! The JSON objects of an archive: the identity of its cluster, and the revision and time up to which it is
+//! complete.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Identity {
     pub format: u32,
-    /// In hexadecimal.
+    /// Cluster ID in hexadecimal.
     pub cluster_id: String,
 }
 
@@ -19,9 +20,9 @@ pub struct Identity {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReachedRevision {
     pub revision: i64,
-    /// All that was received up to then is archived, in milliseconds since 1970.
+    /// Time in milliseconds since 1970 up to which all received revisions are archived.
     pub time_ms: i64,
-    /// Of users and roles.
+    /// Auth revision of the cluster.
     pub auth_revision: u64,
 }
 
@@ -35,7 +36,7 @@ pub enum DocumentError {
     Format(u32),
 }
 
-/// `None`: there is no archive yet.
+/// Reads `archive.json`. Returns None for a new archive.
 pub fn identity(place: &ArchivePlace) -> Result<Option<Identity>, DocumentError> {
     match read::<Identity>(place, IDENTITY)? {
         Some(identity) if identity.format != FORMAT => Err(DocumentError::Format(identity.format)),
@@ -43,7 +44,7 @@ pub fn identity(place: &ArchivePlace) -> Result<Option<Identity>, DocumentError>
     }
 }
 
-/// `None`: the archive has nothing yet.
+/// Reads `head.json`. Returns None if the archive is empty.
 pub fn reached(place: &ArchivePlace) -> Result<Option<ReachedRevision>, DocumentError> {
     read(place, HEAD)
 }

@@ -1,12 +1,12 @@
-//! The archiver: a watch of all keys becomes segments, and now and then there is a base.
+//! The archiver: writes events of a watch on all keys to segments, and creates a base periodically.
 //!
-//! * A connection that fails is replaced by one to the next endpoint, as long as it takes. Revisions that
-//!   were received are written first: the cluster may never come back, or with an older state.
-//! * What fails at the place is tried again. Nothing is received while something is written.
-//! * A segment is closed first, and written when the TTLs of its leases are there or the next one is due.
-//!   TTLs that come later are in a later segment; without one, a base is due.
-//! * One base is made at a time: it outlives the connection that it was begun over.
-//! * `head.json` says up to which time the archive has all that was received.
+//! * A failed connection is replaced by one to the next endpoint, without a limit of attempts. Received
+//!   revisions are written before that: the cluster may never return, or return with an older state.
+//! * Failed writes are retried. No events are received during a write.
+//! * A segment is first closed, and written when the TTLs of its leases are known or the next segment is due.
+//!   TTLs that arrive later are added to a later segment; if there is none, a base is due.
+//! * At most one base is created at a time. It continues when the connection that started it fails.
+//! * `head.json` contains the time up to which the archive is complete.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,18 +34,18 @@ use process::log::causes;
 use process::shutdown::{self, Stop, Stopper};
 use state_machine::Lineage;
 
-/// Between two connections, and two attempts to write.
+/// Delay before reconnecting, and before retrying a write.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two lines about failures.
+/// Minimum interval between log lines about failures.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// Between two attempts to make a base.
+/// Delay before a failed base is retried.
 const BASE_PAUSE: Duration = Duration::from_secs(30);
-/// For the TTLs of a segment, at least; the whole time for those of the last one.
+/// Minimum wait for the TTLs of a segment; for the last segment, the timeout.
 const TTLS_WITHIN: Duration = Duration::from_secs(2);
-/// Clocks are corrected by less.
+/// Clock steps up to this size are not reported.
 const CLOCK_TOLERANCE_MS: i64 = 10_000;
 
-/// When objects are made and removed.
+/// Intervals and sizes of objects, and their retention.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowOptions {
     pub base_every: Duration,
@@ -54,7 +54,7 @@ pub struct FollowOptions {
     pub keep: Option<Duration>,
 }
 
-/// Why the archiver ends.
+/// Permanent failure of the archiver.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     #[error(transparent)]
@@ -77,7 +77,7 @@ pub enum FollowError {
 }
 
 impl FollowError {
-    /// Whether the place did not do what was asked. What it holds is another matter.
+    /// Reports whether a storage operation failed temporarily. Invalid contents do not count.
     fn is_of_place(&self) -> bool {
         matches!(
             self,
@@ -97,33 +97,33 @@ pub struct Archiver {
     signalled: watch::Receiver<bool>,
     metrics: Arc<ArchiveMetrics>,
     inventory: Inventory,
-    /// None before the first answer to an empty archive.
+    /// Cluster ID; None until an empty archive is first connected.
     cluster: Option<String>,
     segment: SegmentWriter,
     segment_since: Instant,
-    /// The one before, which is not written yet.
+    /// Previous segment, closed but not written.
     closed: Option<SegmentWriter>,
     seam: Seam,
-    /// The last revision that was received; 0: a base has to come first.
+    /// Last received revision; 0 if a base is needed first.
     last: i64,
-    /// When it was received: times do not go back.
+    /// Time of `last`. Times never decrease.
     last_ms: i64,
     ttls: Ttls,
-    /// Of the users that the newest base has, at least; 0: not known, or no segment has all TTLs.
+    /// Auth revision covered by the latest base; 0 if unknown, or if TTLs are missing from all segments.
     auth_revision: u64,
     base: Option<JoinHandle<Result<BaseResult, BaseError>>>,
     base_after: Instant,
-    /// Not before, after one that failed.
+    /// Earliest start of the next base after a failure.
     base_pause: Instant,
     removal: Option<JoinHandle<Result<Vec<String>, PlaceError>>>,
-    /// Ends both.
+    /// Stops `base` and `removal`.
     stop: (Stopper, Stop),
     whole_at: Instant,
     said: Option<Instant>,
 }
 
 impl Archiver {
-    /// Reads what the place has.
+    /// Loads the state of the archive.
     pub fn open(
         client: OperatorClient,
         place: ArchivePlace,
@@ -140,7 +140,7 @@ impl Archiver {
         });
         let last = inventory.resume().unwrap_or(0);
         metrics.revision.set(last);
-        // A segment after it may lack TTLs.
+        // A segment after `head.json` may lack TTLs.
         let end = inventory.segments.iter().map(|segment| segment.last).max().unwrap_or(0);
         let whole = reached.filter(|reached| reached.revision >= end);
         Ok(Archiver {
@@ -169,10 +169,10 @@ impl Archiver {
         })
     }
 
-    /// Runs until a signal. What was received by then is archived.
+    /// Runs until a signal. Everything received by then is archived.
     pub async fn run(mut self) -> Result<i64, FollowError> {
         let ended = self.follow().await;
-        // They need the runtime to the end, to leave no parts of an object.
+        // Await both tasks while the runtime is alive, so that they do not leave partial objects.
         self.stop.0.stop();
         if self.base.is_some() {
             let _unused = finished(&mut self.base).await;
@@ -222,7 +222,7 @@ impl Archiver {
         }
     }
 
-    /// Follows over one connection until a signal.
+    /// Follows the cluster over one connection until a signal.
     async fn connection(&mut self) -> Result<(), ArchiveBroken> {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
@@ -277,7 +277,8 @@ impl Archiver {
         }
     }
 
-    /// Goes on with a source that has all of the archive. A segment has revisions of one lineage.
+    /// Accepts a source whose history contains that of the archive. Starts a new segment if the lineage
+    /// changed, because a segment has one lineage.
     async fn follow_lineage(&mut self, found: Lineage) -> Result<(), FollowError> {
         self.seam.check(&found, self.archived())?;
         let lineage = self.seam.lineage.followed_by(&found, self.last);
@@ -290,12 +291,13 @@ impl Archiver {
         Ok(())
     }
 
-    /// The last revision that was received, or that the archive has.
+    /// Returns the last received or archived revision.
     fn archived(&self) -> i64 {
         self.last.max(self.inventory.end())
     }
 
-    /// Compares what can be compared after a compaction. Where that is nothing, the archive does not go on.
+    /// Compares the pairs that remain after a compaction. Returns an error that skips the lost revisions if
+    /// there are no pairs to compare.
     async fn compare_pairs(&mut self, session: &Session) -> Result<(), ArchiveBroken> {
         self.write(None).await?;
         self.list()?;
@@ -306,13 +308,13 @@ impl Archiver {
         }
     }
 
-    /// The cluster is that of the archive, and not older. The first one becomes it.
+    /// Checks that the cluster is the archived one, and not older. A new archive adopts the cluster ID.
     fn check(&mut self, head: Head) -> Result<(), FollowError> {
         let found = cluster_name(head);
         if self.cluster.is_none() {
             let identity = Identity { format: FORMAT, cluster_id: found.clone() };
             let bytes = serde_json::to_vec(&identity).expect("text and numbers are JSON");
-            // Another archiver may have been first.
+            // A concurrent archiver may have written it first.
             let first = tokio::task::block_in_place(|| {
                 self.place.put(IDENTITY, &bytes)?;
                 documents::identity(&self.place)
@@ -352,7 +354,7 @@ impl Archiver {
         if base.revision >= self.last && !self.is_open() {
             self.ttls = Ttls::default();
         }
-        // No other base has its name, also after the clock was set back.
+        // Names must be unique even if the clock was set back.
         self.last_ms = self.last_ms.max(base.time_ms + 1);
         if self.last == 0 {
             self.last = base.revision;
@@ -367,13 +369,13 @@ impl Archiver {
         Ok(())
     }
 
-    /// Lists what is there: others may have removed objects, and no state must rest on them.
+    /// Lists the objects again: others may have removed some, which must not be relied on.
     fn list(&mut self) -> Result<(), FollowError> {
         self.inventory = tokio::task::block_in_place(|| self.place.inventory())?;
         Ok(())
     }
 
-    /// Begins to remove what is not kept, as the place has it now. What is refused is tried again after the
+    /// Starts to remove objects beyond the retention, based on a new listing. Failures are retried after the
     /// next base.
     fn remove_superfluous(&mut self) {
         let (Some(keep), None) = (self.options.keep, &self.removal) else { return };
@@ -412,13 +414,13 @@ impl Archiver {
                 self.follow_lineage(session.lineage().await?).await?;
             }
             let lacks_ttls = !self.ttls.is_empty() && !self.is_open();
-            // No watch says what has changed.
+            // A watch does not report changes of users and roles.
             if lacks_ttls || session.auth().await?.1 != self.auth_revision {
                 self.base_after = self.base_after.min(Instant::now());
             }
         }
         if self.base.is_none() && Instant::now() >= self.base_after.max(self.base_pause) {
-            // Asked for before it begins: a change meanwhile is due again.
+            // Read before the base starts: a concurrent change makes another base due.
             let (_, auth_revision) = session.auth().await?;
             let (session, place, stop) = (session.clone(), Arc::clone(&self.place), self.stop.1.clone());
             let made = base::make(session, place, self.last_ms, auth_revision, stop);
@@ -431,7 +433,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Where the cluster is while something is written.
+    /// Updates the metrics during a write.
     async fn note_head(&self, session: Option<&Session>) {
         if let Some(session) = session
             && let Ok(Ok(head)) = tokio::time::timeout(PAUSE, session.head()).await
@@ -468,7 +470,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Adds a revision that follows the last one. `Some`: it does not.
+    /// Appends the next revision. Returns its number if revisions before it are missing.
     fn push(&mut self, whole: WholeRevision) -> Option<i64> {
         let WholeRevision { revision, events } = whole;
         if revision <= self.last {
@@ -492,8 +494,8 @@ impl Archiver {
         None
     }
 
-    /// Revisions after the last one are lost: the next connection goes on after the first base from which
-    /// there are no more of them, or makes one.
+    /// Skips revisions that the cluster has compacted. The next connection continues after the first base
+    /// beyond them, or creates one.
     async fn skip(&mut self, to: i64, session: &Session) -> Result<ArchiveBroken, FollowError> {
         self.write(Some(session)).await?;
         let reason = match to > self.last {
@@ -514,12 +516,12 @@ impl Archiver {
         Ok(ArchiveBroken::Lost(reason))
     }
 
-    /// Whether something was received that is not written.
+    /// Reports whether there are received revisions that are not written.
     fn is_open(&self) -> bool {
         self.segment.span().is_some() || self.closed.is_some()
     }
 
-    /// Writes what was received, and up to when that is all. Without a session no TTLs are asked for.
+    /// Writes all received revisions and `head.json`. Without a session, TTLs are not requested.
     async fn write(&mut self, session: Option<&Session>) -> Result<(), FollowError> {
         match session {
             Some(session) => {
@@ -537,7 +539,7 @@ impl Archiver {
         self.finish(session).await
     }
 
-    /// Closes the segment. The one before is written if it is not yet.
+    /// Closes the segment, after writing the previous one if necessary.
     async fn close(&mut self, session: &Session) -> Result<(), FollowError> {
         if self.closed.is_some() {
             self.finish(Some(session)).await?;
@@ -559,7 +561,7 @@ impl Archiver {
         }
     }
 
-    /// Writes the segment that is closed, with the TTLs that are there, and up to when that is all.
+    /// Writes the closed segment with the TTLs known so far, and `head.json`.
     async fn finish(&mut self, session: Option<&Session>) -> Result<(), FollowError> {
         let mut reached = None;
         if let Some(mut closed) = self.closed.take() {
@@ -571,7 +573,8 @@ impl Archiver {
             reached = self.segment.span().map(|_| (last, time_ms));
             let mut segment = Segment { first, last, time_ms };
             let object = Bytes::from(closed.finish());
-            // Another archiver may have one of the same moment, with its own times of the revisions before.
+            // A concurrent archiver may have written a segment with this name, but with other times of the
+            // revisions.
             while !self.put(&segment.name(), &object, false, session).await? {
                 segment.time_ms += 1;
             }
@@ -601,7 +604,7 @@ impl Archiver {
         self.put(HEAD, &head.into(), true, session).await.map(drop)
     }
 
-    /// Tries until the object is there, or until a signal. False: another one has its name.
+    /// Retries until the object is written, or until a signal. Returns false if another object has the name.
     async fn put(
         &mut self,
         name: &str,
@@ -640,7 +643,7 @@ impl Archiver {
     }
 }
 
-/// What a task has made; never, if there is none.
+/// Awaits a task. None never completes.
 async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> T {
     match task {
         Some(task) => task.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic())),

@@ -1,30 +1,31 @@
-//! What a listing of the objects says: which revisions can be restored, and what may be removed.
+//! Inventory of an archive: which revisions can be restored, and which objects may be removed, by the
+//! objects' names.
 //!
 //! ```text
 //!   base/00000000000000000100-001700000000000-taken.db                  state at revision 100
 //!   log/00000000000000000101-00000000000000000250-001700000009000.seg   events of 101 to 250
 //! ```
 //!
-//! A revision can be restored if a base is at or below it, and segments have all revisions between.
+//! A revision can be restored if there is a base at or below it, and segments cover all revisions between.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Whose archive it is, and how far it reaches: `documents`.
+/// Names of the JSON objects, see `documents`.
 pub const IDENTITY: &str = data_dir::ARCHIVE;
 pub const HEAD: &str = "head.json";
-/// Directories of the objects.
+/// Directories of bases and segments.
 pub const BASES: &str = "base";
 pub const SEGMENTS: &str = "log";
-/// How names of bases end.
+/// Name suffixes of bases.
 const TAKEN: &str = "-taken.db";
 const ASKED: &str = ".db";
 
-/// The state at one revision.
+/// A base: the state at one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Base {
     pub revision: i64,
-    /// In milliseconds since 1970: a time at which the source had the revision, if `is_taken`. Else when the
-    /// base was asked for, and the revision may be a later one: as bases were named at first.
+    /// Time in milliseconds since 1970. If `is_taken`, a time at which the source was at the revision.
+    /// Otherwise, in the original format, the time of the request; the revision may be later.
     pub time_ms: i64,
     pub is_taken: bool,
 }
@@ -36,12 +37,12 @@ impl Base {
     }
 }
 
-/// Events of revisions, the last one included.
+/// A segment: the events of revisions `first` to `last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
     pub first: i64,
     pub last: i64,
-    /// When the last one was received, in milliseconds since 1970.
+    /// Time when the last revision was received, in milliseconds since 1970.
     pub time_ms: i64,
 }
 
@@ -51,14 +52,14 @@ impl Segment {
     }
 }
 
-/// All objects, by revision.
+/// Bases and segments, sorted by revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     pub bases: Vec<Base>,
     pub segments: Vec<Segment>,
 }
 
-/// What makes up a revision.
+/// Objects needed to restore a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub base: Base,
@@ -66,7 +67,7 @@ pub struct Plan {
 }
 
 impl Inventory {
-    /// From the names in both directories. Other names are left out.
+    /// Parses the names of both directories. Unknown names are skipped.
     pub fn of(bases: &[String], segments: &[String]) -> Inventory {
         let base = |name: &String| {
             let is_taken = name.ends_with(TAKEN);
@@ -84,19 +85,19 @@ impl Inventory {
         Inventory { bases, segments }
     }
 
-    /// The last revision that can be restored.
+    /// Returns the last revision that can be restored.
     pub fn newest(&self) -> Option<i64> {
         self.bases.last().map(|base| self.reach(base.revision))
     }
 
-    /// The last revision of any object, also of segments that no base leads to; 0: there are none.
+    /// Returns the last revision of any object, including segments that no base connects to; 0 if empty.
     pub fn end(&self) -> i64 {
         let ends = self.segments.iter().map(|segment| segment.last);
         ends.chain(self.bases.last().map(|base| base.revision)).max().unwrap_or(0)
     }
 
-    /// The revision to ask for events after. Bases without a segment do not count, also of revisions that
-    /// follow each other: the events before them may not have been written when the archiver ended.
+    /// Returns the revision to resume after. Bases without a segment do not count, even if their revisions
+    /// are consecutive: events before them may not have been written when the archiver stopped.
     pub fn resume(&self) -> Option<i64> {
         let ranges = self.ranges();
         let ends_in = |segment: &Segment, (first, last)| first < segment.last && segment.last <= last;
@@ -105,14 +106,14 @@ impl Inventory {
         written.or(ranges.first()).map(|(_, last)| *last)
     }
 
-    /// The revision to ask for events after where those after `last`, up to `to`, are lost: what segments
-    /// lead to from the first base that is not before them.
+    /// Returns the revision to resume after if the events from `last` to `to` are lost: the end of the
+    /// segments that follow the first base after the gap.
     pub fn reached_after(&self, last: i64, to: i64) -> Option<i64> {
         let mut bases = self.bases.iter().map(|base| base.revision);
         bases.find(|revision| *revision >= to && *revision > last).map(|revision| self.reach(revision))
     }
 
-    /// The last revision up to which segments have all after `from`.
+    /// Returns the last revision up to which segments are complete from `from`.
     fn reach(&self, from: i64) -> i64 {
         self.segments.iter().fold(from, |to, segment| match segment.first <= to + 1 && segment.last > to {
             true => segment.last,
@@ -120,11 +121,12 @@ impl Inventory {
         })
     }
 
-    /// What makes up the state at a revision. None: it is before all bases, in a gap or not archived yet.
+    /// Returns the objects needed to restore a revision. None if it is before all bases, in a gap, or not
+    /// archived yet.
     ///
-    /// The base is the newest one before the revision, or of the revision and at most `time_ms`. Without one,
-    /// it is the oldest of the revision. So bases that are made later at that revision, after a compaction or
-    /// a change of users, change nothing.
+    /// Selects the latest base before the revision, or at the revision and not later than `time_ms`. Without
+    /// one, selects the oldest base at the revision. So bases created later at that revision, after a
+    /// compaction or a change of users, do not change the result.
     pub fn plan(&self, revision: i64, time_ms: i64) -> Option<Plan> {
         let fits = |base: &&Base| base.revision <= revision && self.reach(base.revision) >= revision;
         let in_time = |base: &&Base| base.is_taken && base.time_ms <= time_ms || time_ms == i64::MAX;
@@ -141,20 +143,21 @@ impl Inventory {
         Some(Plan { base, segments })
     }
 
-    /// Segments that have the revision of a base, and so must be of its history.
+    /// Returns the segments that contain the base's revision, and so must belong to the same history.
     pub fn segments_of(&self, base: &Base) -> impl Iterator<Item = &Segment> {
         let revision = base.revision;
         self.segments.iter().filter(move |segment| segment.first <= revision && segment.last >= revision)
     }
 
-    /// The newest revision of a base that was there at a time. Where segments have it, they say when.
+    /// Returns the latest base revision that existed at `time_ms`. Revisions inside segments are skipped,
+    /// because segments record their exact time.
     pub fn base_at(&self, time_ms: i64) -> Option<i64> {
         let is_alone = |base: &Base| self.segments_of(base).next().is_none();
         let was_there = |base: &&Base| base.is_taken && base.time_ms <= time_ms && is_alone(base);
         self.bases.iter().rfind(was_there).map(|base| base.revision)
     }
 
-    /// Ranges of revisions that can be restored, both ends included.
+    /// Returns the ranges of revisions that can be restored, inclusive.
     pub fn ranges(&self) -> Vec<(i64, i64)> {
         let mut ranges: Vec<(i64, i64)> = Vec::new();
         for base in &self.bases {
@@ -167,7 +170,8 @@ impl Inventory {
         ranges
     }
 
-    /// Names of the objects that no revision needs that was current at `cutoff_ms` or later.
+    /// Returns the names of the objects that are not needed for any revision that was current at or after
+    /// `cutoff_ms`.
     pub fn superfluous(&self, cutoff_ms: i64) -> Vec<String> {
         let Some(oldest) = self.bases.iter().rfind(|base| base.is_taken && base.time_ms <= cutoff_ms) else {
             return Vec::new();
@@ -179,18 +183,18 @@ impl Inventory {
     }
 }
 
-/// The time now, as names have it.
+/// Returns the current time in milliseconds since 1970.
 pub fn now_ms() -> i64 {
     milliseconds(SystemTime::now())
 }
 
-/// A time in milliseconds since 1970.
+/// Returns a time in milliseconds since 1970.
 pub fn milliseconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The numbers of a name, which are parted by `-`.
+/// Parses the numbers of a name, which are separated by `-`.
 fn numbers<const N: usize>(name: &str, extension: &str) -> Option<[i64; N]> {
     let numbers = name.strip_suffix(extension)?.split('-').map(|digits| {
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -203,7 +207,7 @@ fn numbers<const N: usize>(name: &str, extension: &str) -> Option<[i64; N]> {
 mod tests {
     use super::*;
 
-    /// `100@5` is a base, `100?5` one of which it is not known when it was taken, `101-110@6` a segment.
+    /// `100@5` is a base, `100?5` one with an unknown capture time, `101-110@6` a segment.
     fn inventory(text: &str) -> Inventory {
         let (mut bases, mut segments) = (Vec::new(), Vec::new());
         for word in text.split_whitespace() {
@@ -265,12 +269,12 @@ mod tests {
             ("10@1 11-20@2 20@3 20@5", 20, 5, "20@5"),
             ("10@1 11-20@2 20@3 20@5", 20, newest, "20@5"),
             ("10@1 11-20@2 20@3 20@5 21-30@6", 25, never, "20@5"),
-            // No base before the revision leads to it.
+            // No earlier base is connected to the revision.
             ("20@3 20@5", 20, never, "20@3"),
             ("20@3 20@5", 20, 4, "20@3"),
             ("20@3 20@5", 20, newest, "20@5"),
             ("10@1 12-20@2 20@3 20@5", 20, 2, "20@3"),
-            // It may have been taken after that time.
+            // The base may have been captured after that time.
             ("10@1 11-20@2 20?3", 20, 4, "10@1"),
             ("10@1 11-20@2 20?3", 20, newest, "20@3"),
         ] {
@@ -291,7 +295,7 @@ mod tests {
             let inventory = inventory(text);
             assert_eq!((inventory.ranges(), inventory.newest()), (ranges, newest), "{text}");
         }
-        // What another history has up to there would be joined with these segments.
+        // Otherwise the state of another history would be combined with these segments.
         for (text, end) in [("", 0), ("10@1", 10), ("11-20@2", 20), ("10@1 12-20@2 31-40@3 35@3", 40)] {
             assert_eq!(inventory(text).end(), end, "{text}");
         }
@@ -360,7 +364,7 @@ mod tests {
             };
             assert_eq!(names.iter().map(short).collect::<Vec<_>>().join(" "), wanted, "{cutoff}");
         }
-        // Of an idle cluster.
+        // Idle cluster.
         let idle = inventory("10@100 10@110 10@120 10@130");
         assert_eq!(idle.superfluous(120), [100, 110].map(|time_ms| Base { time_ms, ..idle.bases[0] }.name()));
     }

@@ -1,4 +1,4 @@
-//! How far the archive is, for Prometheus.
+//! Prometheus metrics of an archiver.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,15 +19,12 @@ use transport::wire::Listener;
 type Seconds = Gauge<f64, AtomicU64>;
 
 telemetry::declare_metrics! {
-    /// Counters and gauges of one archiver.
+    /// Counters and gauges of an archiver.
     pub struct ArchiveMetrics {
-        /// Durable at the place.
         revision: Gauge<i64, AtomicI64> => "revision", "Newest archived revision";
-        /// Of the cluster, when it last answered.
         head: Gauge<i64, AtomicI64> => "head_revision", "Revision of the cluster when it last answered";
         behind_revisions: Gauge<i64, AtomicI64>
             => "behind_revisions", "Revisions of the cluster that are not archived";
-        /// Since the archive last had all that the cluster had.
         behind_seconds: Seconds
             => "behind_seconds", "Seconds since the archive last had all revisions of the cluster";
         base_revision: Gauge<i64, AtomicI64> => "base_revision", "Revision of the newest base";
@@ -49,7 +46,7 @@ impl ArchiveMetrics {
     }
 }
 
-/// Serves `/metrics` at the address until `stop`. Returns where.
+/// Serves `/metrics` until `stop`. Returns the bound address.
 pub async fn serve(
     metrics: Arc<ArchiveMetrics>,
     address: SocketAddr,
@@ -73,7 +70,7 @@ mod tests {
     use super::*;
     use process::shutdown;
 
-    /// Each has a descriptor of the archiver.
+    /// Every metric has a descriptor.
     #[tokio::test]
     async fn connections_that_say_nothing_are_closed_and_keep_no_scrape_out() {
         let (_stopper, stop) = shutdown::stop();

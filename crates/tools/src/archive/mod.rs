@@ -1,50 +1,49 @@
-//! `kv-server archive` keeps what a cluster was at every revision; `kv-server restore` goes back to one of
-//! them.
+//! `kv-server archive` stores every revision of a cluster; `kv-server restore` creates a data directory from
+//! one of them.
 //!
 //! ```text
-//!   Maintenance.Snapshot ──▶ base/REVISION-TIME-taken.db    now and then
+//!   Maintenance.Snapshot ──▶ base/REVISION-TIME-taken.db    periodically
 //!   Watch of all keys    ──▶ log/FIRST-LAST-TIME.seg        whole revisions, every few seconds
 //!
 //!   base at or below N ──▶ store ──▶ events up to N ──▶ leases ──▶ log, identity      restore --revision N
 //! ```
 //!
-//! * An object has a checksum, appears whole, and is never changed. Its name says what it has, so a listing
-//!   says which revisions can be restored. `archive.json` says of which cluster.
-//! * What was archived is durable at the place before the archiver counts it as archived. A killed archiver
-//!   goes on after the last whole object; what a compaction took away meanwhile is a gap, and a new base
-//!   begins after it.
-//! * An archive has one history. A source that went back to an earlier state is refused, and so is a restore
-//!   from objects of two histories.
-//! * A watch has no grants of leases and no changes of users. TTLs are asked for per segment; changed users,
-//!   and TTLs that no segment has, cause a new base.
-//! * Memory of the archiver: two segments, one response of the watch, the ids of the leases whose TTLs are
-//!   asked for, the last segment again when it connects.
-//!   Of a restore: the store as in a member, one segment.
-//! * A client of the cluster, which needs nothing but etcd's API.
+//! * Objects have a checksum, are written atomically, and are immutable. Their names contain their revisions,
+//!   so a listing is enough to know which revisions can be restored. `archive.json` contains the cluster ID.
+//! * Revisions count as archived only after they are durable in the archive. A killed archiver resumes after
+//!   the last complete object. Revisions that were compacted before that leave a gap, followed by a new base.
+//! * An archive has a single history. A source that was rolled back to an earlier state is rejected, and so
+//!   is a restore from objects of two histories.
+//! * A watch does not report lease grants and changes of users. TTLs are requested for each segment; changed
+//!   users, and TTLs missing from all segments, trigger a new base.
+//! * Memory usage of the archiver: two segments, one watch response, the IDs of leases with pending TTL
+//!   requests, and the last segment while connecting.
+//!   Memory usage of a restore: the store as in a member, and one segment.
+//! * The archiver is a client of the cluster and uses only etcd's API.
 //!
-//! Why so: docs/decisions/0055.
+//! See docs/decisions/0055 for the reasons.
 
-mod place; // where objects lie
+mod place; // directory or bucket
 
-mod segment; // revisions as bytes
+mod segment; // encoding of revisions
 
-mod inventory; // what a listing says
+mod inventory; // object names
 
-mod documents; // of which cluster, and up to when
+mod documents; // JSON objects
 
-mod metrics; // how far the archive is
+mod metrics;
 
-mod base; // snapshots as objects
+mod base; // snapshots
 
-mod seam; // whether the source has the history of the archive
+mod seam; // comparison of histories
 
-mod ttls; // what a watch does not have of leases
+mod ttls; // TTLs of leases
 
 mod follow; // the archiver
 
 mod command; // its command line
 
-mod restore; // a data directory at a revision
+mod restore;
 
 mod restore_command; // its command line
 

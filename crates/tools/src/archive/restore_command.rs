@@ -1,4 +1,4 @@
-//! The command line of `restore` from an archive.
+//! Command line of `restore` from an archive.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -35,12 +35,11 @@ struct RestoreArguments {
     time: Option<SystemTime>,
 }
 
-/// A time without a zone is refused: it would be that of another moment than is meant.
+/// Parses a time. A time without a zone is rejected as ambiguous.
 fn parse_time(text: &str) -> Result<SystemTime, &'static str> {
     humantime::parse_rfc3339(text).map_err(|_| "give a time in UTC, such as 2026-01-02T15:04:05Z")
 }
 
-/// Why nothing was restored.
 #[derive(Debug, thiserror::Error)]
 enum RestoreCommandError {
     #[error(transparent)]
@@ -57,7 +56,7 @@ enum RestoreCommandError {
     Restore(#[from] RestoreError),
 }
 
-/// Whether `--from` names a directory or a bucket: an archive.
+/// Reports whether `--from` names a directory or a bucket, that is, an archive.
 pub fn is_wanted(arguments: &[OsString]) -> bool {
     let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
     let from = arguments.find_map(|argument| match argument.strip_prefix("--from") {
@@ -69,17 +68,16 @@ pub fn is_wanted(arguments: &[OsString]) -> bool {
     path.is_some_and(|path| is_bucket(path) || Path::new(path).is_dir())
 }
 
-/// The command line, for completion scripts and manual pages.
+/// Returns the clap command, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
     RestoreArguments::command()
 }
 
-/// The whole of the command; `name` is one of [`COMMANDS`](crate::import::COMMANDS), and `arguments` are
-/// those after it. Exit status: 0 if the directory was made, 1 if not, 2 for a command line that makes no
-/// sense.
+/// Runs the command; `name` is one of [`COMMANDS`](crate::import::COMMANDS), and `arguments` follow it. Exit
+/// status: 0 if the directory was created, 1 if not, 2 for an invalid command line.
 pub fn run(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run_command(&format!("kv-server {name}"), arguments, |arguments: &RestoreArguments| {
-        // Another run may find a later revision for the same time: what was archived late by then.
+        // A later run may find a later revision for the same time, because of delayed writes to the archive.
         let members = match (arguments.revision, arguments.time) {
             (None, Some(time)) if !is_alone(arguments) => Some(humantime::format_rfc3339_millis(time)),
             _ => None,
@@ -118,7 +116,6 @@ fn try_run(arguments: &RestoreArguments) -> Result<RestoreResult, RestoreCommand
     Ok(restore(&ArchivePlace::at(&arguments.from, runtime.handle())?, wanted, &settings)?)
 }
 
-/// Whether the cluster has one member.
 fn is_alone(arguments: &RestoreArguments) -> bool {
     arguments.member.initial_members().map(|(name, _)| name).collect::<HashSet<_>>().len() <= 1
 }

@@ -1,18 +1,18 @@
-//! Whether the source has the history of the archive.
+//! Verifies that the source has the history of the archive.
 //!
 //! ```text
-//!   archive   … 99 100 101                 digests of its newest revisions
-//!   source    … 99 100 101 102 …           the watch begins before the end of the archive
+//!   archive   … 99 100 101                 digests of its latest revisions
+//!   source    … 99 100 101 102 …           the watch starts before the end of the archive
 //! ```
 //!
-//! * A source that was restored has the cluster id that it had, and may have more revisions than the archive.
-//!   So the archiver reads revisions again that it has, on each connection. It archives nothing before all of
-//!   them have come and are equal.
-//! * A source that knows the identity of its history is compared by that first.
-//! * Bases are compared too: those that the archive has beyond its segments, and each new one.
-//! * What the source has compacted is compared by the newest pairs of the keys. Where that is impossible as
-//!   well, the archive does not go on: a new base begins after a gap.
-//! * Each segment has digests of the revisions before it, which a restore compares.
+//! * A restored source retains its cluster ID, and may have more revisions than the archive. Each connection
+//!   therefore reads the latest archived revisions again. Archiving resumes after all of them have arrived
+//!   and are equal.
+//! * If the source reports its lineage, that is compared first.
+//! * Bases are compared as well: the ones beyond the segments, and each new one.
+//! * If the source has compacted those revisions, the latest pairs of the keys are compared. If that is
+//!   impossible too, the archive is not continued: a new base starts after a gap.
+//! * Each segment contains digests of the revisions before it, which are verified by a restore.
 
 use std::collections::BTreeMap;
 
@@ -28,16 +28,16 @@ use super::segment::{self, Record, SegmentError};
 use crate::live_import::{Digests, EVENT_BYTES, KnownDigests, SEAM_REVISIONS, Session, WholeRevision};
 use state_machine::Lineage;
 
-/// Of the revisions that are compared, digests in each segment: 512 bytes.
+/// Maximum digests of previous revisions in a segment: 512 bytes.
 const BEFORE_MAX: usize = 64;
-/// Keys whose newest pairs are compared.
+/// Maximum number of keys whose latest pairs are compared.
 const PAIRS_MAX: usize = 64;
-/// Revisions of a segment that are compared: more than one has that an archiver wrote.
+/// Maximum revisions of a segment that are compared. Segments of an archiver have fewer.
 const COMPARED_MAX: usize = 1 << 20;
-/// Memory of the newest pairs of a segment. Of more, some are not compared.
+/// Memory limit of a segment's latest pairs. Pairs beyond it are not compared.
 const NEWEST_BYTES_MAX: usize = 64 << 20;
 
-/// Why the archive's own end cannot be read, or is not the source's.
+/// The end of the archive is unreadable, or differs from the source.
 #[derive(Debug, thiserror::Error)]
 pub enum SeamError {
     #[error(transparent)]
@@ -59,18 +59,18 @@ pub enum SeamError {
     OtherLineage { found: Lineage, wanted: Lineage, revision: i64 },
 }
 
-/// Digests of revisions that the archive has, and those that the source still has to send.
+/// Digests of archived revisions, and those still expected from the source.
 #[derive(Debug, Default)]
 pub struct Seam {
     seen: Digests,
     awaited: Digests,
-    /// Of the archive's end: which histories it has.
+    /// Lineage at the end of the archive.
     pub lineage: Lineage,
 }
 
 impl Seam {
-    /// What the archive says of its end, which is at revision `last`, and of bases after that. 0: a base has
-    /// to come first.
+    /// Loads the digests of the archive's end at revision `last`, and of bases after it. `last` is 0 if a
+    /// base is needed first.
     pub fn load(place: &ArchivePlace, inventory: &Inventory, last: i64) -> Result<Seam, SeamError> {
         let mut seam = Seam::default();
         if last == 0 {
@@ -95,7 +95,7 @@ impl Seam {
         Ok(seam)
     }
 
-    /// Compares the source's lineage with that of the archive, which goes up to a revision.
+    /// Compares the source's lineage with that of the archive, which ends at `revision`.
     pub fn check(&self, found: &Lineage, revision: i64) -> Result<(), SeamError> {
         match found.continues(&self.lineage, revision) {
             true => Ok(()),
@@ -106,7 +106,7 @@ impl Seam {
         }
     }
 
-    /// Takes what a base has: compares what is known, and awaits what is not archived yet.
+    /// Compares the digests of a base with known ones, and expects the rest from the source.
     pub fn expect(&mut self, base: &Digests, last: i64) -> Result<(), SeamError> {
         let is_unknown = self.seen.last().is_none();
         for (revision, known) in base.iter() {
@@ -120,14 +120,14 @@ impl Seam {
         Ok(())
     }
 
-    /// Whether there is nothing to compare, although the archive has revisions. An empty history is the
-    /// beginning of any other.
+    /// Reports whether a non-empty archive has no digests to compare. An empty history is a prefix of any
+    /// other.
     pub fn is_blank(&self, last: i64) -> bool {
         self.seen.last().is_none() && last > 1
     }
 
-    /// For a new connection: the revision to watch from. The first one that is sent may not be whole, so it
-    /// comes before those that are compared.
+    /// Returns the revision to start a new watch at. The first revision of a watch may be incomplete, so it
+    /// precedes those that are compared.
     pub fn begin(&mut self, last: i64) -> i64 {
         self.awaited.forget_up_to(last);
         let Some(first) = self.seen.first_compared() else { return last + 1 };
@@ -136,12 +136,12 @@ impl Seam {
         (first - 1).max(1)
     }
 
-    /// The source no longer has the changes up to here.
+    /// Drops digests of revisions that the source has compacted.
     pub fn forget_up_to(&mut self, compacted: i64) {
         self.seen.forget_up_to(compacted);
     }
 
-    /// Compares a revision that the source sent. `last`: what is archived.
+    /// Compares a revision from the source. `last` is the last archived one.
     pub fn take(&mut self, whole: &WholeRevision, last: i64) -> Result<(), SeamError> {
         self.awaited.confirm(whole).map_err(SeamError::OtherHistory)?;
         if whole.revision == last + 1 {
@@ -151,12 +151,12 @@ impl Seam {
         Ok(())
     }
 
-    /// Whether all came that the archive has.
+    /// Reports whether all archived revisions were received and compared.
     pub fn is_confirmed(&self, last: i64) -> bool {
         self.awaited.first().is_none_or(|(first, _)| first > last)
     }
 
-    /// For the first record of a segment after `last`.
+    /// Returns the digests for the first record of a segment after `last`.
     pub fn before(&self, last: i64) -> Vec<u64> {
         let from = last - i64::try_from(BEFORE_MAX).expect("a small number") + 1;
         let mut before: Vec<u64> = (from..=last).rev().map_while(|at| self.seen.get(at)).collect();
@@ -177,7 +177,7 @@ fn ending_at(inventory: &Inventory, last: i64) -> Option<&Segment> {
     inventory.segments.iter().rfind(|segment| segment.last == last)
 }
 
-/// What a segment says of revisions, those before it included.
+/// Adds the digests that a record contains, including those of previous revisions.
 pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
     for (revision, digest) in (1..segment.first).rev().zip(record.before.iter().rev()).take(BEFORE_MAX) {
         digests.insert(revision, KnownDigests::digest(*digest));
@@ -189,7 +189,7 @@ pub fn add_record(digests: &mut Digests, segment: &Segment, record: &Record) {
     digests.keep_newest(COMPARED_MAX);
 }
 
-/// The lineage that a segment has in its first record.
+/// Sets the lineage from a segment's first record.
 pub fn add_lineage(lineage: &mut Lineage, record: &Record) {
     let found: Lineage = record.lineage.parse().expect("segments are read with no other text");
     if found.is_known() {
@@ -207,15 +207,15 @@ fn each(place: &ArchivePlace, segment: &Segment, mut take: impl FnMut(Record)) -
     read.map_err(|source| SeamError::Segment { name, source })
 }
 
-/// What a comparison of pairs has shown.
+/// Result of comparing pairs.
 pub enum Pairs {
     Equal,
-    /// There are none to compare, or the source has compacted them.
+    /// No pairs to compare, or the source has compacted them.
     Unknown,
 }
 
-/// Compares pairs of keys with the source, at the last archived revision: those of the last segment, or of a
-/// base that ends there.
+/// Compares pairs at the last archived revision with the source: pairs of the segment or base at that
+/// revision.
 pub async fn compare_pairs(
     place: &ArchivePlace,
     inventory: &Inventory,
@@ -250,7 +250,7 @@ fn newest_pairs(place: &ArchivePlace, inventory: &Inventory, last: i64) -> Resul
     Ok(newest)
 }
 
-/// The newest pair of each key, None for a deleted one, and the revision of its change.
+/// Latest pair of each key, None if deleted, and the revision of its change.
 #[derive(Debug, Default)]
 pub struct Newest {
     pub by_key: BTreeMap<Bytes, NewestPair>,
@@ -264,8 +264,8 @@ pub struct NewestPair {
 }
 
 impl Newest {
-    /// Adds the events of a revision after those that are there. Keys for which there is no memory are left
-    /// out. What is kept are copies: a part of a record would keep all of its block.
+    /// Adds the events of the next revision. Keys beyond the memory limit are skipped. Pairs are copied,
+    /// because a slice would retain its whole block.
     pub fn add(&mut self, events: Vec<Event>) {
         for event in events {
             let is_put = event.r#type() == EventType::Put;
@@ -288,7 +288,6 @@ impl Newest {
     }
 }
 
-/// Memory of a pair.
 fn bytes_of(key: &Bytes, pair: &NewestPair) -> usize {
     EVENT_BYTES + key.len() + pair.kv.as_ref().map_or(0, |kv| kv.value.len())
 }
@@ -312,7 +311,7 @@ mod tests {
         let mut newest = Newest::default();
         (0..100).for_each(|key| newest.add(put(key, 2, 1 << 20)));
         assert_eq!(newest.by_key.len(), 63);
-        // One that has become too large is not compared as it was.
+        // A pair that became too large must not be compared in its previous version.
         newest.add(put(5, 3, 3 << 20));
         assert_eq!(newest.by_key.len(), 62);
         newest.add(put(6, 4, 10));
@@ -329,7 +328,7 @@ mod tests {
     fn few_revisions_are_read_again_where_they_are_large() {
         let known = |bytes: Option<usize>| match bytes {
             Some(bytes) => KnownDigests { bytes, ..KnownDigests::digest(1) },
-            None => KnownDigests::digest(1), // As segments have them of revisions before their own.
+            None => KnownDigests::digest(1), // like digests of previous revisions in a segment
         };
         for (bytes, first) in [
             (Some(10), 1977),

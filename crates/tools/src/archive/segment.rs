@@ -1,8 +1,8 @@
-//! Revisions as the bytes of an object.
+//! Encoding of a segment.
 //!
 //! ```text
-//!   magic, 8 bytes │ block │ block │ … │ SHA-256 of all before, 32 bytes
-//!   block: length u32 LE │ length when packed u32 LE │ records, packed with LZ4
+//!   magic, 8 bytes │ block │ block │ … │ SHA-256 of the preceding bytes, 32 bytes
+//!   block: length u32 LE │ compressed length u32 LE │ records, compressed with LZ4
 //!   record: length as a varint │ a protobuf `Record`
 //! ```
 
@@ -18,30 +18,29 @@ use crate::live_import::{EVENT_BYTES, REVISION_BYTES_MAX};
 
 const MAGIC: &[u8; 8] = b"kvarch\x00\x01";
 const HASH_BYTES: usize = 32;
-/// A block is packed when it has so many bytes.
+/// Size at which a block is compressed.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of a block: a revision, and what a block had before it.
+/// Maximum size of a block: a revision, and the records before it.
 const BLOCK_BYTES_MAX: usize = REVISION_BYTES_MAX + 2 * BLOCK_BYTES;
-/// Memory of a lease.
 const LEASE_BYTES: usize = size_of::<Lease>();
 
-/// One revision, or leases.
+/// A revision, or leases.
 #[derive(Clone, PartialEq, Message)]
 pub struct Record {
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// When the archiver received it, in milliseconds since 1970.
+    /// Time of receipt in milliseconds since 1970.
     #[prost(int64, tag = "2")]
     pub time_ms: i64,
     #[prost(message, repeated, tag = "3")]
     pub events: Vec<Event>,
-    /// Leases that revisions up to here attach keys to, as granted.
+    /// Leases attached by revisions up to here, with their granted TTLs.
     #[prost(message, repeated, tag = "4")]
     pub leases: Vec<Lease>,
-    /// In the first record of a segment: digests of the revisions before it, the last one before it last.
+    /// Digests of the revisions before the segment, in order. Only in its first record.
     #[prost(fixed64, repeated, tag = "5")]
     pub before: Vec<u64>,
-    /// In the first record of a segment: the lineage of the source, as text; empty if it has none.
+    /// Lineage of the source, as text; empty if it has none. Only in the first record.
     #[prost(string, tag = "6")]
     pub lineage: String,
 }
@@ -55,7 +54,7 @@ pub struct Lease {
     pub ttl: i64,
 }
 
-/// Why an object is not read.
+/// Failure to read a segment.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     #[error("it is no segment of an archive")]
@@ -70,12 +69,12 @@ pub enum SegmentError {
     Lineage(usize, String),
 }
 
-/// A segment in the making.
+/// A segment being written.
 #[derive(Debug)]
 pub struct SegmentWriter {
     packed: Vec<u8>,
     block: Vec<u8>,
-    /// The first and the last revision, and the time of the last one.
+    /// First and last revision, and the time of the last one.
     span: Option<(i64, i64, i64)>,
 }
 
@@ -84,7 +83,7 @@ impl SegmentWriter {
         SegmentWriter { packed: MAGIC.to_vec(), block: Vec::new(), span: None }
     }
 
-    /// Adds a record. Revisions come in order, without gaps.
+    /// Appends a record. Revisions must be consecutive.
     pub fn push(&mut self, record: &Record) {
         record.encode_length_delimited(&mut self.block).expect("a vector grows");
         if record.revision > 0 {
@@ -107,17 +106,17 @@ impl SegmentWriter {
         self.block = Vec::new();
     }
 
-    /// Bytes so far, those that are not packed included.
+    /// Returns the size, including records that are not compressed yet.
     pub fn bytes(&self) -> usize {
         self.packed.len() + self.block.len()
     }
 
-    /// The first and the last revision, and the time of the last one; None without any.
+    /// Returns the first and last revision, and the time of the last one; None if empty.
     pub fn span(&self) -> Option<(i64, i64, i64)> {
         self.span
     }
 
-    /// The object.
+    /// Completes the segment and returns its bytes.
     pub fn finish(mut self) -> Vec<u8> {
         if !self.block.is_empty() {
             self.pack();
@@ -128,7 +127,7 @@ impl SegmentWriter {
     }
 }
 
-/// Hands all records of an object to `take`, until that returns false.
+/// Passes all records to `take` until it returns false.
 pub fn read<E: From<SegmentError>>(
     object: &[u8],
     mut take: impl FnMut(Record) -> Result<bool, E>,
@@ -163,14 +162,13 @@ pub fn read<E: From<SegmentError>>(
     Ok(())
 }
 
-/// The bytes of the next record.
 fn delimited(records: &mut Bytes) -> Option<Bytes> {
     let length = prost::decode_length_delimiter(&mut *records).ok()?;
     (length <= records.len()).then(|| records.split_to(length))
 }
 
-/// How many events and leases a record has, before any is built: one that says nothing has two bytes and
-/// takes a hundred times as many.
+/// Counts the events and leases of a record before decoding it: an empty one has two encoded bytes, and takes
+/// a hundred times as much memory.
 fn counts(mut record: Bytes) -> Option<(usize, usize)> {
     let (mut events, mut leases) = (0, 0);
     while !record.is_empty() {
@@ -182,7 +180,7 @@ fn counts(mut record: Bytes) -> Option<(usize, usize)> {
     Some((events, leases))
 }
 
-/// The first block, and what is after it.
+/// Decompresses the first block, and returns it with the remaining bytes.
 fn unpacked(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (packed, rest) = rest.split_first_chunk::<4>()?;
@@ -226,7 +224,7 @@ mod tests {
         assert_eq!(records(&SegmentWriter::new().finish()), Ok(Vec::new()));
     }
 
-    /// An object with one record, as it was not written by an archiver.
+    /// Encodes a segment with one record that an archiver would not write.
     fn forged(record: &[u8]) -> Vec<u8> {
         let mut writer = SegmentWriter::new();
         prost::encode_length_delimiter(record.len(), &mut writer.block).unwrap();
@@ -244,11 +242,11 @@ mod tests {
             assert!(object.len() < packed_max, "{}", object.len());
             assert_eq!(records(&object), Err(SegmentError::TooLarge(MAGIC.len())));
         }
-        // What names no history: with it, any other one would be the same.
+        // An invalid lineage must not be read as an unknown one, which matches any history.
         let foreign = Record { lineage: "a@".to_owned(), ..Record::default() };
         let object = forged(&foreign.encode_to_vec());
         assert_eq!(records(&object), Err(SegmentError::Lineage(MAGIC.len(), foreign.lineage)));
-        // A record that says to be longer than its block, and one whose field is.
+        // A record longer than its block, and one with such a field.
         for record in [&b"\x1a\xff\xff\xff\xff\x0f"[..], b"\x1a\x05\0"] {
             assert_eq!(records(&forged(record)), Err(SegmentError::Block(MAGIC.len())));
         }

@@ -1,4 +1,4 @@
-//! The TTLs of leases, which a watch does not have: they are asked for while events are received.
+//! TTLs of leases, which a watch does not report. They are requested while events are received.
 
 use std::collections::HashSet;
 
@@ -7,21 +7,21 @@ use tokio::sync::mpsc;
 use super::segment::Lease;
 use crate::live_import::Session;
 
-/// Leases that are answered together, or not at all.
+/// Leases per batch. A batch succeeds or fails as a whole.
 const LEASES_AT_ONCE: usize = 256;
 
-/// Ids that were asked for, and the leases of them that are there.
+/// Requested IDs, and those of them that exist, with their TTLs.
 type Answer = (Vec<i64>, Vec<(i64, i64)>);
 
-/// Leases that keys were attached to, until a segment has their TTLs.
+/// Leases attached to keys, until a segment contains their TTLs.
 #[derive(Default)]
 pub struct Ttls {
-    /// Since they were last asked for: one that is granted again has another TTL.
+    /// Attached since the last request: a lease that was granted again may have another TTL.
     attached: HashSet<i64>,
-    /// Asked for, and not answered.
+    /// Requested without a response yet.
     asked: HashSet<i64>,
     answers: Option<mpsc::UnboundedReceiver<Answer>>,
-    /// To be asked when all answers have come.
+    /// Session of the next request, sent after the current one completes.
     next: Option<Session>,
     found: Vec<Lease>,
 }
@@ -31,7 +31,7 @@ impl Ttls {
         self.attached.insert(id);
     }
 
-    /// Whether segments have all of them.
+    /// Reports whether segments contain all TTLs.
     pub fn is_empty(&self) -> bool {
         self.attached.is_empty() && self.asked.is_empty() && self.found.is_empty()
     }
@@ -40,7 +40,7 @@ impl Ttls {
         self.answers.is_some()
     }
 
-    /// Begins to ask for all of them, after what is being asked for.
+    /// Requests all missing TTLs, after the current request.
     pub fn ask(&mut self, session: &Session) {
         let session = session.clone();
         if self.is_asking() {
@@ -64,7 +64,7 @@ impl Ttls {
         });
     }
 
-    /// Returns when nothing more is being asked for. Nothing is lost if it is not awaited to the end.
+    /// Completes when no request is in flight. Cancel safe.
     pub async fn answered(&mut self) {
         loop {
             let Some(answers) = &mut self.answers else { return std::future::pending().await };
@@ -90,7 +90,7 @@ impl Ttls {
         self.found.extend(found.into_iter().map(|(id, ttl)| Lease { id, ttl }));
     }
 
-    /// Those that are answered, for a segment.
+    /// Returns the TTLs received so far, for a segment.
     pub fn take(&mut self) -> Vec<Lease> {
         while let Some(answer) = self.answers.as_mut().and_then(|answers| answers.try_recv().ok()) {
             self.note(answer);
@@ -98,7 +98,7 @@ impl Ttls {
         std::mem::take(&mut self.found)
     }
 
-    /// Waits for no more answers. What has none is asked for later.
+    /// Cancels the request. Missing TTLs are requested again later.
     pub fn end(&mut self) {
         self.found = self.take();
         (self.answers, self.next) = (None, None);

@@ -1,10 +1,10 @@
-//! `kv-server check-config`: what a set of flags will do, what has no effect, and what is risky about it.
+//! `kv-server check-config`: reports the effect of a set of flags, flags without effect, and risks.
 //!
-//! Takes the flags, the environment and the configuration file that a start would take. Reads files, and asks
-//! the kernel about file systems. Changes nothing on disk, and binds nothing.
+//! Reads the flags, environment and configuration file like a start does. Reads files and file system
+//! properties. Does not write to disk or open ports.
 
-mod report; // what is printed
-mod risks; // what is risky about settings
+mod report;
+mod risks;
 
 mod command; // the command line
 

@@ -1,5 +1,4 @@
-//! What is risky about settings that a member would start with. Each risk is one sentence that says what may
-//! happen.
+//! Risks of a member's settings. Each is one sentence about a possible consequence.
 
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
@@ -13,26 +12,26 @@ use config::{Scheme, Settings, Url, Urls};
 use process::descriptors;
 use process::log::{LogOutput, LogSettings};
 
-/// Numbers of file systems, as `statfs` has them.
+/// File system magic numbers of `statfs`.
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 const OVERLAYFS: u64 = 0x794c_7630;
 const NFS: u64 = 0x6969;
-/// 2020: a clock before it was never set.
+/// Start of 2020. An earlier time means that the clock was never set.
 const CLOCK_SECONDS_MIN: u64 = 1_577_836_800;
-/// Heartbeats in an election timeout, as etcd's tuning guide has them.
+/// Minimum ratio of election timeout to heartbeat interval, by etcd's tuning guide.
 const HEARTBEATS_IN_ELECTION: u32 = 10;
-/// etcd warns above it.
+/// Request size above which etcd warns, too.
 const REQUEST_BYTES: usize = 10 << 20;
-/// Connections and files of a small member.
+/// Descriptors needed by a small member for connections and files.
 const DESCRIPTORS: u64 = 4096;
 
-/// Days in which a certificate should have been replaced.
+/// Remaining days below which a certificate should be replaced.
 const CERTIFICATE_DAYS: i64 = 30;
 const DAY_SECONDS: i64 = 86_400;
 
-/// All risks, the gravest first. `ends` are files of certificates, each with the second since 1970 in which it
-/// ends.
+/// Returns all risks, most severe first. `ends` are certificate files with their expiration in seconds since
+/// 1970.
 pub fn of(settings: &Settings, log: &LogSettings, ends: &[(PathBuf, i64)]) -> Vec<String> {
     let mut risks = Vec::new();
     places(settings, &mut risks);
@@ -43,7 +42,7 @@ pub fn of(settings: &Settings, log: &LogSettings, ends: &[(PathBuf, i64)]) -> Ve
     risks
 }
 
-/// Where data lies.
+/// Checks the file systems of the directories.
 fn places(settings: &Settings, risks: &mut Vec<String>) {
     let data = existing(&settings.data_dir);
     let mut directories = vec![("--data-dir", data)];
@@ -78,7 +77,7 @@ fn places(settings: &Settings, risks: &mut Vec<String>) {
                  ends then"
                     .to_owned(),
             ),
-            // A store takes at most a third more than its data, and the log some segments.
+            // A store takes at most a third more than its data, and the log a few segments.
             Some(quota) if quota.saturating_mul(2) > total => risks.push(format!(
                 "--quota-backend-bytes[{quota}] with the log and a snapshot that is received may not fit the \
                  disk of {total} bytes"
@@ -90,7 +89,7 @@ fn places(settings: &Settings, risks: &mut Vec<String>) {
     }
 }
 
-/// What ends, or has ended.
+/// Checks for expired certificates, and ones about to expire.
 fn certificates(ends: &[(PathBuf, i64)], risks: &mut Vec<String>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -106,7 +105,7 @@ fn certificates(ends: &[(PathBuf, i64)], risks: &mut Vec<String>) {
     }
 }
 
-/// The directory, or the nearest one above it that is there.
+/// Returns the nearest existing ancestor, or the directory itself.
 fn existing(path: &Path) -> &Path {
     let named = path.ancestors().find(|path| !path.as_os_str().is_empty() && path.exists());
     named.unwrap_or(Path::new("."))
@@ -118,7 +117,7 @@ fn is_local(url: &Url) -> bool {
         || url.host().parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What others may hear and do.
+/// Checks listeners for missing TLS, missing authentication and exposed profiles.
 fn listeners(settings: &Settings, risks: &mut Vec<String>) {
     let plain = |urls: &Urls| {
         let found: Vec<String> = urls
@@ -153,7 +152,7 @@ fn listeners(settings: &Settings, risks: &mut Vec<String>) {
     }
 }
 
-/// How the member fits into its cluster.
+/// Checks the cluster's size, token, advertised URLs and timing.
 fn cluster(settings: &Settings, risks: &mut Vec<String>) {
     let initial = &settings.initial;
     let mut names: Vec<&str> =
@@ -202,7 +201,7 @@ fn cluster(settings: &Settings, risks: &mut Vec<String>) {
     }
 }
 
-/// What grows, and what is short.
+/// Checks for unbounded growth and insufficient limits.
 fn limits(settings: &Settings, log: &LogSettings, risks: &mut Vec<String>) {
     if settings.retention.is_none() {
         risks.push(

@@ -1,4 +1,4 @@
-//! `kv-server man`: pages of the manual.
+//! `kv-server man`: manual pages.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,14 +23,14 @@ enum ManualError {
     Print(#[source] io::Error),
 }
 
-/// The whole of the command; `arguments` are those after its name.
+/// Runs the command; `arguments` follow its name.
 pub fn run_man(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run("kv-server man", arguments, try_run)
 }
 
 fn try_run(arguments: &ManArguments) -> Result<(), ManualError> {
     let mut all = tree();
-    // Gives the commands their full names.
+    // Sets the full names of the commands.
     all.build();
     if let Some(directory) = &arguments.output {
         return write_all(&all, directory);
@@ -42,7 +42,7 @@ fn try_run(arguments: &ManArguments) -> Result<(), ManualError> {
     }
     let page = page(command).map_err(ManualError::Print)?;
     match io::stdout().write_all(&page) {
-        // The reader closed its end.
+        // Ignore a closed pipe.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(ManualError::Print(error)),
         _ => Ok(()),
     }

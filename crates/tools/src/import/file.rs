@@ -1,17 +1,17 @@
-//! A database file becomes the data directory of a new member.
+//! Imports a database file into the data directory of a new member.
 //!
 //! ```text
-//!   check the file ─▶ store ─▶ open it once ─▶ log that begins after the store ─▶ identity
+//!   check the file ─▶ store ─▶ open it once ─▶ log that starts after the store ─▶ identity
 //! ```
 //!
-//! * Every member of the new cluster imports the same file with the same flags, except its name and URLs.
-//! * The data directory must be empty, and the identity is written last. So a directory whose import was
-//!   killed does not start, and the import is done again into an empty one. An import that fails removes what
-//!   it has made.
-//! * The log begins at entry 2 with the Raft state of term 1. It says that the member has taken no part yet:
-//!   at its start it asks the others, and is given their state if they have begun without it. So no member
-//!   can replay the log without the imported store: one that lost its store or did not import gets a snapshot
-//!   of the leader.
+//! * All members of the new cluster import the same file with the same flags, except name and URLs.
+//! * The data directory must be empty, and the identity is written last. A directory with an interrupted
+//!   import does not start, and must be emptied before the import is repeated. A failed import removes the
+//!   files it created.
+//! * The log starts at entry 2 with the Raft state of term 1, and marks the member as not having participated
+//!   yet. At startup it queries its peers, and receives their state if they have already started without it.
+//!   So no member can replay the log without the imported store: a member that lost its store or skipped the
+//!   import gets a snapshot from the leader.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,7 @@ use snapshot_file::trailer::{self, Trailer};
 use snapshot_file::{ImportResult, Revisions, SnapshotReadError, read};
 use state_machine::Lineage;
 
-/// Why there is no data directory.
+/// Failure of an import.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("{attempt} {}", path.display())]
@@ -53,44 +53,44 @@ pub enum ImportError {
     Opened(#[source] mvcc::Error),
 }
 
-/// What the checksum at the end of the file is for.
+/// Verification of the checksum at the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashCheck {
     Required,
     Skipped,
 }
 
-/// Makes the data directory of `settings` from the file at `path`.
+/// Creates the data directory of `settings` from the file at `path`.
 pub fn import(
     path: &Path,
     hash_check: HashCheck,
     revisions: Revisions,
     settings: &Settings,
 ) -> Result<ImportResult, ImportError> {
-    // Flags and file are checked before anything is made.
+    // Check flags and file before creating anything.
     let identity = bootstrap::first_identity(settings)?;
     let file = CheckedFile::open(path, hash_check)?;
     check_empty(settings)?;
     let directory = NewDirectory::make(settings)?;
     let imported = file.into_store(&directory.store_dir(), revisions, &identity)?;
-    // The start checks the same, but a damaged file is better refused here.
+    // A start would detect a corrupt file as well, but an early error is better.
     let backend = SledBackend::open(&directory.store_dir()).map_err(ImportError::Opened)?;
     drop(mvcc::open(Box::new(backend), StoreOptions::default()).map_err(ImportError::Opened)?);
     directory.finish(&identity)?;
     Ok(imported)
 }
 
-/// A data directory in the making, locked by this process. Unless it is finished, what was made is removed.
+/// A data directory being created, locked by this process. Unless finished, its files are removed on drop.
 #[derive(Debug)]
 pub struct NewDirectory {
     directory: Directory,
-    /// Directories that did not exist, the inner one of each first.
+    /// Directories that were created, innermost first.
     made: Vec<PathBuf>,
     is_finished: bool,
 }
 
 impl NewDirectory {
-    /// Takes directories that are empty or do not exist.
+    /// Creates and locks the directories. Existing ones must be empty.
     pub fn make(settings: &Settings) -> Result<NewDirectory, ImportError> {
         let (data_dir, wal_dir) = (&settings.data_dir, settings.wal_dir.as_deref());
         let dirs = [wal_dir.map_or_else(|| Directory::wal_in(data_dir), Path::to_owned), data_dir.clone()];
@@ -111,7 +111,7 @@ impl NewDirectory {
 
     fn lock(data_dir: &Path, wal_dir: Option<&Path>) -> Result<Directory, ImportError> {
         let directory = Directory::open(data_dir, wal_dir)?;
-        // Another process may have filled it before this one had the lock.
+        // Another process may have used it before this one acquired the lock.
         let files = [directory.store_dir(), directory.identity_path(), directory.live_import_path()];
         match files.iter().any(|path| path.exists()) || !files_in(directory.wal_dir()).is_empty() {
             true => Err(ImportError::NotEmpty(data_dir.to_owned())),
@@ -123,7 +123,7 @@ impl NewDirectory {
         self.directory.store_dir()
     }
 
-    /// Makes the log and the identity of a member whose store is in place.
+    /// Creates the log and the identity of a member whose store is complete.
     pub fn finish(mut self, identity: &Identity) -> Result<(), BootstrapError> {
         bootstrap::establish_after_import(identity, &self.directory)?;
         self.is_finished = true;
@@ -136,7 +136,7 @@ impl Drop for NewDirectory {
         if self.is_finished {
             return;
         }
-        // The identity first: what is left of the rest does not start.
+        // Remove the identity first, so that an incomplete directory does not start.
         let identity = self.directory.identity_path();
         let draft = identity.with_extension("tmp");
         let mut files = vec![identity, draft];
@@ -144,25 +144,25 @@ impl Drop for NewDirectory {
         files.push(self.directory.path().join(LOCK));
         files.iter().for_each(|path| drop(fs::remove_file(path)));
         let _stays = fs::remove_dir_all(self.store_dir());
-        // One that another process has put files into stays.
+        // Directories in which another process created files are retained.
         self.made.iter().for_each(|dir| drop(fs::remove_dir(dir)));
     }
 }
 
-/// All but the lock: the directory of the log may be that of the data, too.
+/// Lists all files except the lock, which is among them if log and data share a directory.
 fn files_in(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     paths.filter(|path| !path.is_dir() && !path.ends_with(LOCK)).collect()
 }
 
-/// A file that is whole, and a database.
+/// A verified database file.
 pub struct CheckedFile {
     path: PathBuf,
     database: Database<File>,
 }
 
 impl CheckedFile {
-    /// Reads the file once, to compare its checksum.
+    /// Opens the file and verifies its checksum, which reads it once.
     pub fn open(path: &Path, hash_check: HashCheck) -> Result<CheckedFile, ImportError> {
         let (file, database_bytes) = open(path, hash_check)?;
         let read_error = |source: snapshot_file::bbolt::Error| ImportError::Read {
@@ -173,26 +173,26 @@ impl CheckedFile {
         Ok(CheckedFile { path: path.to_owned(), database })
     }
 
-    /// The newest revision. Reads all keys.
+    /// Returns the latest revision. Reads all keys.
     pub fn revision(&self) -> Result<i64, ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         read::newest_revision(&self.database).map_err(read_error)
     }
 
-    /// The histories that it continues.
+    /// Returns the lineage of the file's history.
     pub fn lineage(&self) -> Result<Lineage, ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         read::lineage(&self.database).map_err(read_error)
     }
 
-    /// All leases, and their TTLs in seconds.
+    /// Returns all leases and their TTLs in seconds.
     pub fn leases(&self) -> Result<Vec<(i64, i64)>, ImportError> {
         let read_error = |source| ImportError::Read { path: self.path.clone(), source };
         read::leases(&self.database).map_err(read_error)
     }
 
-    /// Hands out the changes of the newest `count` revisions, as far as they are not compacted; without a
-    /// number, all that a compaction has left.
+    /// Passes the latest `count` revisions to `take`, except compacted ones. Without a count, passes all
+    /// revisions that are not compacted.
     pub fn newest_changes(
         &self,
         count: Option<usize>,
@@ -202,8 +202,8 @@ impl CheckedFile {
         read::newest_changes(&self.database, count, take).map_err(read_error)
     }
 
-    /// Fills the store in `store_dir`, which is empty or does not exist. Whether the changes fit together is
-    /// found when the store is opened.
+    /// Creates the store in `store_dir`, which must be empty or not exist. Inconsistent changes are detected
+    /// only when the store is opened.
     pub fn into_store(
         self,
         store_dir: &Path,
@@ -217,7 +217,7 @@ impl CheckedFile {
     }
 }
 
-/// The file, and the bytes of it that are the database.
+/// Opens the file, and returns it with the size of its database.
 fn open(path: &Path, hash_check: HashCheck) -> Result<(File, u64), ImportError> {
     let failed = |attempt| move |source| ImportError::File { attempt, path: path.to_owned(), source };
     let file = files::open(path).map_err(failed("open"))?;
@@ -235,7 +235,7 @@ fn open(path: &Path, hash_check: HashCheck) -> Result<(File, u64), ImportError> 
     }
 }
 
-/// Refuses settings whose directories have files in them.
+/// Returns an error if a directory of the settings is not empty.
 pub fn check_empty(settings: &Settings) -> Result<(), ImportError> {
     for dir in [Some(settings.data_dir.as_path()), settings.wal_dir.as_deref()].into_iter().flatten() {
         let failed = |source| ImportError::File { attempt: "look at", path: dir.to_owned(), source };

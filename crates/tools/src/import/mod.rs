@@ -1,6 +1,6 @@
 //! `kv-server import` and `restore` of a snapshot file: a data directory with its keys and history.
 
-mod file; // a store becomes a data directory
+mod file; // import of a database file
 
 mod command; // the command line
 

@@ -1,4 +1,4 @@
-//! What an import leaves when it fails.
+//! Cleanup after a failed import.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The command line of `inspect`.
+//! Command line of `inspect`.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::{store, wal};
 use data_dir::Directory;
 use process::arguments::run as run_command;
 
-/// The first argument that leads here.
+/// Name of the command.
 pub const COMMAND: &str = "inspect";
 
 /// What was asked for.
@@ -45,20 +45,20 @@ enum What {
     Store,
 }
 
-/// The command line, for completion scripts and manual pages.
+/// Returns the clap command, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
     InspectArguments::command()
 }
 
-/// The whole of the command; `arguments` are those after its name. Exit status: 0 if all is well, 1 if damage
-/// was found or the directory cannot be looked at, 2 for a command line that makes no sense.
+/// Runs the command; `arguments` follow its name. Exit status: 0 if the directory is intact, 1 if it is
+/// corrupt or unreadable, 2 for an invalid command line.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run_command("kv-server inspect", arguments, |arguments: &InspectArguments| {
         let mut report = InspectReport::new(io::BufWriter::new(io::stdout().lock()), arguments.json);
         match show(arguments, &mut report).and_then(|()| Ok(report.finish()?)) {
             Ok(0) => Ok(ExitCode::SUCCESS),
             Ok(_damages) => Ok(ExitCode::FAILURE),
-            // The reader of the lines closed its end.
+            // Ignore a closed pipe.
             Err(InspectError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 Ok(ExitCode::SUCCESS)
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::*;
 use process::log::causes;
 
-/// What the command prints for `line`, and whether it found damage.
+/// Runs the command line. Returns its output, and the number of corruptions found.
 fn inspect(line: &str, dir: &Path) -> (String, u64) {
     let named = format!("inspect {line} --data-dir {}", dir.display());
     let arguments = InspectArguments::try_parse_from(named.split_whitespace()).unwrap();
@@ -21,7 +21,7 @@ fn inspect(line: &str, dir: &Path) -> (String, u64) {
     (String::from_utf8(out).unwrap(), damages)
 }
 
-/// A batch of one put, as the log holds it.
+/// Encodes a batch with one put, in the format of the log.
 fn batch(key: &str, value: &str) -> Vec<u8> {
     let put =
         PutRequest { key: key.to_owned().into(), value: value.to_owned().into(), ..PutRequest::default() };
@@ -36,7 +36,7 @@ fn batch(key: &str, value: &str) -> Vec<u8> {
     payload
 }
 
-/// A data directory with a log of three entries and a store of two.
+/// Creates a data directory with a log of three entries and a store of two.
 fn data_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let options = WalOptions { segment_bytes: WalOptions::SEGMENT_BYTES, salt: [7; 16] };

@@ -1,20 +1,20 @@
-//! `kv-server inspect`: what lies in a data directory, shown and checked, without touching it.
+//! `kv-server inspect`: shows and verifies the contents of a data directory, read-only.
 //!
 //! ```text
 //!   inspect wal       segments, every entry with its requests, hard states; every frame's checksum
-//!   inspect snapshot  how far each store in the directory reaches: the present one, one being received, those set aside
-//!   inspect store     marks, items, files and blocks of the present store; every block's checksum; with --records the history
+//!   inspect snapshot  position of each store in the directory: current, being received, set aside
+//!   inspect store     marks, items, files and blocks of the current store; every block's checksum
+//!                     with --records, the history as well
 //! ```
 //!
-//! * Nothing is written, locked or repaired. A running member's directory may be looked at, though its end
-//!   may look torn.
-//! * Everything that can be read is shown, also after damage. What is damaged is shown as that, and the exit
-//!   status is 1.
-//! * With `--json` each line is an object with a `kind`; without, the same fields as `name=value`.
+//! * Does not write, lock or repair. The directory of a running member may be inspected, although its last
+//!   group may appear torn.
+//! * All readable data is shown, even after corrupt data. Corruption is reported, and the exit status is 1.
+//! * With `--json` each line is an object with a `kind`; without, it has the same fields as `name=value`.
 
-mod report; // lines on stdout
+mod report; // output
 
-mod requests; // commands in words
+mod requests; // decoding of commands
 
 mod store; // checkpoints
 mod wal; // the log

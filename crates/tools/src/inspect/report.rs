@@ -1,26 +1,26 @@
-//! Lines on stdout: for people as `name=value`, for programs as JSON. Counts the damage on its way.
+//! Output on stdout: as `name=value` for people, as JSON for programs. Counts corruptions.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-/// Longer texts are cut where people read them; programs get them whole.
+/// Maximum length of texts in the output for people; longer ones are truncated. JSON is not truncated.
 const TEXT_MAX: usize = 120;
 
 pub struct InspectReport<W> {
     out: W,
     json: bool,
     damages: u64,
-    /// The first error of a write; everything after it is left out.
+    /// First write error. Later lines are dropped.
     failed: Option<io::Error>,
 }
 
-/// One thing that was seen.
+/// A line of output.
 #[derive(Debug)]
 pub struct ReportLine {
     kind: &'static str,
-    /// In the order in which they are said.
+    /// Fields in output order.
     fields: Vec<(String, Value)>,
 }
 
@@ -34,7 +34,7 @@ impl ReportLine {
         self
     }
 
-    /// Only if there is something to say.
+    /// Adds a field if it has a value.
     pub fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> ReportLine {
         match value {
             Some(value) => self.with(name, value),
@@ -43,12 +43,12 @@ impl ReportLine {
     }
 }
 
-/// Bytes as text that can be read and turned back: everything but plain ASCII is escaped.
+/// Escapes bytes reversibly. Only plain ASCII is not escaped.
 pub fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// An id as all tools print it.
+/// Formats an ID in hexadecimal, like other tools.
 pub fn id(id: u64) -> String {
     format!("{id:x}")
 }
@@ -66,13 +66,13 @@ impl<W: Write> InspectReport<W> {
         }
     }
 
-    /// Something that is not as it was written.
+    /// Reports a corruption.
     pub fn damage(&mut self, file: &str, offset: u64, what: &str) {
         self.damages += 1;
         self.line(ReportLine::new("damage").with("file", file).with("offset", offset).with("what", what));
     }
 
-    /// Flushes, and says how much damage there was.
+    /// Flushes the output, and returns the number of corruptions.
     pub fn finish(mut self) -> io::Result<u64> {
         match self.failed.take() {
             Some(error) => Err(error),
@@ -104,12 +104,12 @@ impl<W: Write> InspectReport<W> {
     }
 }
 
-/// Whether a value is shown below its line, each part on a separate one.
+/// Reports whether a value is printed below its line, with one element per line.
 fn is_list(value: &Value) -> bool {
     value.as_array().is_some_and(|parts| !parts.is_empty() && parts.iter().all(Value::is_object))
 }
 
-/// The value with its long texts cut.
+/// Truncates the long texts of a value.
 fn cut(value: &Value) -> Value {
     match value {
         Value::String(text) => shortened(text).into(),
@@ -125,12 +125,11 @@ fn shortened(text: &str) -> String {
     if text.len() <= TEXT_MAX {
         return text.to_owned();
     }
-    // Escaped text is ASCII; other texts of ours are short.
+    // Escaped text is ASCII; other texts are short.
     let head: String = text.chars().take(TEXT_MAX / 2).collect();
     format!("{head}… ({} bytes)", text.len())
 }
 
-/// Why nothing could be shown, or not to the end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InspectError {
     #[error("look at the log")]

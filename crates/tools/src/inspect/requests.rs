@@ -1,4 +1,4 @@
-//! Commands in words: what a client asked for, field by field, without what is as always.
+//! Decodes commands into their fields. Fields with default values are omitted.
 
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
@@ -11,7 +11,7 @@ use state_machine::command::{self, Change, Kind};
 
 use super::report::{id, text};
 
-/// A command of an entry. The error: why it is none.
+/// Decodes a command of an entry. Returns a reason if it is malformed.
 pub fn describe(command: &Bytes) -> Result<Value, String> {
     let decoded = command::decode_with_caller(command);
     let (kind, caller) = decoded.map_err(|error| process::log::causes(&error))?;
@@ -44,7 +44,7 @@ fn of_kind(kind: Kind) -> Value {
         Kind::LeaseRevoke(request) => Words::of("lease_revoke").word("lease", request.id).value(),
         Kind::LeaseExpire(request) => of_leader("lease_expire", request.term, request.now, request.ids),
         Kind::LeaseRenew(request) => of_leader("lease_renew", request.term, request.now, request.ids),
-        // Printed without hashes and tokens.
+        // The debug format omits hashes and tokens.
         Kind::Auth(request) => Words::of("auth")
             .word("change", request.kind.map_or_else(String::new, |change| format!("{change:?}")))
             .value(),
@@ -78,7 +78,7 @@ fn member_change(change: Option<Change>) -> Value {
     }
 }
 
-/// Fields of a request, in the order in which they are said.
+/// Fields of a request, in output order.
 struct Words(Map<String, Value>);
 
 impl Words {
@@ -95,17 +95,17 @@ impl Words {
         self.word(name, text(bytes))
     }
 
-    /// Left out when empty.
+    /// Adds the field unless it is empty.
     fn some_bytes(self, name: &str, bytes: &[u8]) -> Words {
         if bytes.is_empty() { self } else { self.bytes(name, bytes) }
     }
 
-    /// Left out when 0.
+    /// Adds the field unless it is 0.
     fn number(self, name: &str, number: i64) -> Words {
         if number == 0 { self } else { self.word(name, number) }
     }
 
-    /// Left out when false.
+    /// Adds the field if it is true.
     fn flag(self, name: &str, is_set: bool) -> Words {
         if is_set { self.word(name, true) } else { self }
     }
@@ -115,7 +115,7 @@ impl Words {
     }
 }
 
-/// A command that the leader of `term` made at a time of its lease clock.
+/// Describes a lease command by the leader of `term`, with a time of its lease clock.
 fn of_leader(name: &str, term: u64, now: i64, leases: Vec<i64>) -> Value {
     Words::of(name).word("term", term).word("now", now).word("leases", leases).value()
 }

@@ -1,4 +1,4 @@
-//! Checkpoints: how far a store reaches, and whether every block of it is what was written.
+//! Shows the position of a store, and verifies all its blocks.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::report::{InspectError, InspectReport, ReportLine, text};
 use process::log::causes;
 use process::scratch::Scratch;
 
-/// How much of a store is shown. All of it is checked in any case.
+/// Level of detail. All of the store is verified in any case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Marks,
@@ -19,13 +19,13 @@ enum Detail {
     Records,
 }
 
-/// Shows the store in `dir`.
+/// Shows the store in `dir`, with all records if `records` is set.
 pub fn show<W: Write>(dir: &Path, records: bool, report: &mut InspectReport<W>) -> Result<(), InspectError> {
     look(dir, if records { Detail::Records } else { Detail::Blocks }, report)
 }
 
-/// Shows how far each store of a data directory reaches: what this member would send as a snapshot, what it
-/// is receiving, and what was set aside.
+/// Shows the position of each store in a data directory: the current one, which would be sent as a snapshot,
+/// one being received, and those set aside.
 pub fn show_all<W: Write>(
     data_dir: &Path,
     store: &Path,
@@ -85,7 +85,7 @@ fn look<W: Write>(dir: &Path, detail: Detail, report: &mut InspectReport<W>) -> 
     Ok(())
 }
 
-/// An item's value. That of a user is shown without its hash.
+/// Formats an item's value. A user's password hash is omitted.
 fn item_value(key: &[u8], value: &[u8]) -> String {
     match User::decode(value) {
         Ok(user) if key.starts_with(b"auth-user/") => format!("{user:?}"),
@@ -93,7 +93,7 @@ fn item_value(key: &[u8], value: &[u8]) -> String {
     }
 }
 
-/// The leases of the checkpoint, which are separate items.
+/// Shows the leases of the checkpoint, which are stored as items.
 fn show_leases<W: Write>(inspector: &Inspector, report: &mut InspectReport<W>) {
     let items = inspector.items().map(|(key, value)| (key.clone(), value.clone()));
     match state_machine::leases(items) {
@@ -147,7 +147,7 @@ fn show_block<W: Write>(
         );
     }
     if let Some(fault) = block.fault {
-        // What no catalogue names never happened: a crash left it, and the next start cuts it off.
+        // A block that the manifest does not reference was left by a crash; the next start truncates it.
         if block.is_named {
             report.damage(&block.file.display().to_string(), block.offset, fault);
         }

@@ -1,4 +1,4 @@
-//! The log: segments, frames, and in the entries what clients asked for.
+//! Shows the log: segments, frames, and the requests in its entries.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::report::{InspectError, InspectReport, ReportLine, id};
 use super::requests;
 use process::log::causes;
 
-/// Shows every segment and frame of the log in `dir`, then whether a start would take it.
+/// Shows every segment and frame of the log in `dir`, then whether a member could open it.
 pub fn show<W: Write>(dir: &Path, report: &mut InspectReport<W>) -> Result<(), InspectError> {
     let inspection = wal::inspect(&ReadOnlyFs, dir, &mut |finding| show_finding(finding, report))?;
     let summary = ReportLine::new("log")
@@ -72,7 +72,7 @@ fn show_finding<W: Write>(finding: Finding<'_>, report: &mut InspectReport<W>) {
     }
 }
 
-/// Cluster and member, as `identity` writes them into the log.
+/// Decodes the cluster and member IDs that `identity` writes to the log.
 fn whose(identity: &[u8]) -> Option<(u64, u64)> {
     let (cluster, member) = identity.split_first_chunk::<8>()?;
     Some((u64::from_be_bytes(*cluster), u64::from_be_bytes(member.try_into().ok()?)))
@@ -87,7 +87,7 @@ fn show_frame<W: Write>(frame: &FrameFound<'_>, report: &mut InspectReport<W>) {
                 Ok(seen) => report.line(entry(line, seen)),
                 Err(reason) => {
                     report.line(line.with("kind_byte", kind));
-                    // Its checksum is right, so it was written so: by another version, or by a bug.
+                    // The checksum is valid, so it was written by another version, or by a bug.
                     report.damage(&frame.file.display().to_string(), frame.offset, &reason);
                 }
             }

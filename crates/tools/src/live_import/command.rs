@@ -1,4 +1,4 @@
-//! The command line of `import --live`.
+//! Command line of `import --live`.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,11 +24,10 @@ use process::log::causes;
 use process::{files, shutdown};
 use snapshot_file::Revisions;
 
-/// The flag that leads here.
 const FLAG: &str = "--live";
-/// Between two attempts to copy.
+/// Delay before a failed copy is retried.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Copies that the source may begin and not end.
+/// Maximum number of interrupted copies.
 const COPIES_MAX: u32 = 10;
 
 /// What was asked for.
@@ -59,7 +58,6 @@ struct LiveImportArguments {
     timeout: u64,
 }
 
-/// Why there is no finished directory.
 #[derive(Debug, thiserror::Error)]
 enum LiveError {
     #[error(transparent)]
@@ -99,20 +97,20 @@ enum LiveError {
     Follow(#[from] FollowError),
 }
 
-/// Whether the arguments of `import` ask for a live import.
+/// Reports whether the arguments of `import` request a live import.
 pub fn is_wanted(arguments: &[OsString]) -> bool {
     let is_flag = |argument: &str| argument == FLAG || argument.starts_with("--live=");
     arguments.iter().filter_map(|argument| argument.to_str()).any(is_flag)
 }
 
-/// The command line, for completion scripts and manual pages.
+/// Returns the clap command, for completion scripts and manual pages.
 pub fn described() -> clap::Command {
     LiveImportArguments::command()
 }
 
-/// The whole of the command; `name` is one of [`COMMANDS`](crate::import::COMMANDS), and `arguments` are
-/// those after it. Exit status: 0 if the directory was finished, 1 if not, 2 for a command line that makes no
-/// sense, 130 after a second signal.
+/// Runs the command; `name` is one of [`COMMANDS`](crate::import::COMMANDS), and `arguments` follow it. Exit
+/// status: 0 if the directory was finished, 1 if not, 2 for an invalid command line, 130 after a second
+/// signal.
 pub fn run(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     run_command(&format!("kv-server {name}"), arguments, |arguments: &LiveImportArguments| {
         let Proof { revision, compact_revision, hash, leases, source_revision } = try_run(arguments)?;
@@ -139,7 +137,7 @@ fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.map_err(LiveError::Runtime)?.block_on(async {
         let client = arguments.access.client(&arguments.live)?;
-        // What is durable at the second signal is a whole revision.
+        // At a second signal the process exits; the durable state is at a whole revision.
         let on_first =
             || say("catching up with the source, to finish the directory; a second signal ends without");
         let importing = Importing {
@@ -152,7 +150,7 @@ fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
     })
 }
 
-/// The settings of the other members. `own`: those of the first one.
+/// Returns the settings of the other members. `own` are those of the first one.
 fn others(member: &MemberFlags, own: &Settings, given: &[String]) -> Result<Vec<Settings>, LiveError> {
     let urls: Vec<(&str, &str)> = member.initial_members().collect();
     let mut settings: Vec<Settings> = Vec::new();
@@ -219,7 +217,7 @@ impl Importing {
         let source = place.source().unwrap_or_default().to_owned();
         let followed =
             Follower::new(self.client, target, source, self.patience, self.signalled, self.until).run().await;
-        // It may be all that is left of what the source had.
+        // The directory may be the only remaining copy of the source.
         let is_kept =
             followed.is_err() && was_finished && ImportTarget::open(&place.store_dir())?.revision() == before;
         if followed.is_ok() || is_kept {
@@ -235,7 +233,7 @@ impl Importing {
         Ok(followed?)
     }
 
-    /// Where the source is, before anything of an earlier run is taken back.
+    /// Reads the source's revision, before the state of an earlier run is modified.
     async fn reach(&mut self) -> Result<Head, LiveError> {
         let begun = Instant::now();
         loop {
@@ -254,7 +252,7 @@ impl Importing {
         }
     }
 
-    /// Phase 1: the store at the revision of a snapshot.
+    /// Phase 1: creates the store from a snapshot.
     async fn make_store(&mut self, place: &mut ImportPlace) -> Result<(), LiveError> {
         let path = place.file_path();
         let (mut progress, begun) = (ImportProgress::default(), Instant::now());

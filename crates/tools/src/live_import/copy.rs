@@ -1,7 +1,7 @@
-//! Phase 1: the database file of the source, written to a file as `etcdctl snapshot save` does.
+//! Phase 1: saves the source's database file, like `etcdctl snapshot save`.
 //!
-//! The source sends the SHA-256 of the file as its last 32 bytes. The import compares it before it reads the
-//! file.
+//! The last 32 bytes that the source sends are the SHA-256 of the file. The import verifies it before reading
+//! the file.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::progress::ImportProgress;
 use super::source::Session;
 use process::files;
 
-/// Without any byte for so long, the copy is begun again at another endpoint.
+/// Time without data after which the copy is restarted from another endpoint.
 const PART_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why there is no whole file.
+/// Failure of the copy.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     #[error("{attempt} {}", path.display())]
@@ -29,8 +29,8 @@ pub enum CopyError {
     Cut(u64),
 }
 
-/// Writes the file at `path`, in place of one that an earlier run left. Returns when its first part came: at
-/// that time the source had its revision.
+/// Writes the file at `path`, and replaces one from an earlier run. Returns the arrival time of the first
+/// part: at that time the source was at the file's revision.
 pub async fn copy(
     session: &Session,
     path: &Path,

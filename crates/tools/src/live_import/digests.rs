@@ -1,8 +1,8 @@
-//! Digests of revisions: histories that differ at a revision have different digests there.
+//! Digests of revisions: revisions with different changes have different digests.
 //!
-//! etcd gives a history no identity, so two histories of one cluster id are compared by content.
-//! A digest is over the changes of a revision in any order: events of a watch, records of a file and the
-//! changes of a store have the same one. Revisions without a change have none.
+//! etcd does not identify histories, so two histories of a cluster are compared by content. A digest covers a
+//! revision's changes in any order: watch events, records of a file and entries of the store have equal
+//! digests. Revisions without changes have none.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use sha2::{Digest, Sha256};
 
 use super::revisions::WholeRevision;
 
-/// Revisions that are compared where parts of a history meet. Histories that parted before them and agree on
-/// all of these are taken for one.
+/// Maximum number of revisions compared where parts of a history meet. Histories that diverged earlier and
+/// agree on all of these are considered equal.
 pub const SEAM_REVISIONS: usize = 1024;
-/// Bytes that are read again for that, and what is left of one revision.
+/// Maximum bytes read again for the comparison, in addition to the rest of one revision.
 pub const SEAM_BYTES: usize = 16 << 20;
-/// A revision of which no more than the digest is known counts as so many bytes.
+/// Assumed size of a revision of which only the digest is known.
 const UNKNOWN_BYTES: usize = 1 << 20;
 
-/// Digests of revisions.
+/// Digests by revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     by_revision: BTreeMap<i64, KnownDigests>,
 }
 
-/// What is known of a revision.
+/// Digest and size of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownDigests {
     pub digest: u64,
@@ -41,7 +41,7 @@ impl KnownDigests {
 }
 
 impl Digests {
-    /// Adds one change of a revision. Revisions come in order.
+    /// Adds a change. Revisions must be in order.
     pub fn add(&mut self, change: &Change<'_>) {
         let known = self.by_revision.entry(change.revision().main).or_default();
         known.digest = known.digest.wrapping_add(of_change(change));
@@ -64,7 +64,7 @@ impl Digests {
         self.by_revision.first_key_value().map(|(revision, known)| (*revision, known.digest))
     }
 
-    /// The first of the newest ones that are to be read again.
+    /// Returns the first of the latest revisions that are to be compared.
     pub fn first_compared(&self) -> Option<i64> {
         let mut bytes = 0;
         let newest = self.by_revision.iter().rev().take_while(|(_, known)| {
@@ -83,26 +83,27 @@ impl Digests {
         self.by_revision.iter().map(|(revision, known)| (*revision, *known))
     }
 
-    /// Keeps the newest ones.
+    /// Retains the latest `count` revisions.
     pub fn keep_newest(&mut self, count: usize) {
         while self.by_revision.len() > count {
             self.by_revision.pop_first();
         }
     }
 
-    /// The first revision of `from` to `to` that is known here and not the same in `other`.
+    /// Returns the first revision from `from` to `to` that is known here and differs or is missing in
+    /// `other`.
     pub fn differs(&self, other: &Digests, from: i64, to: i64) -> Option<i64> {
         let mut known = self.by_revision.range(from..=to);
         known.find(|(revision, known)| other.get(**revision) != Some(known.digest)).map(|(at, _)| *at)
     }
 
-    /// Keeps those of revisions after `revision`.
+    /// Drops revisions up to `revision`, inclusive.
     pub fn forget_up_to(&mut self, revision: i64) {
         self.by_revision.retain(|at, _| *at > revision);
     }
 
-    /// Compares with what is known of a revision, and forgets it. `Err` with the first revision at which the
-    /// histories differ: each known revision has to come, in order.
+    /// Compares a revision with its digest, and drops that. Fails with the first revision that differs or was
+    /// skipped.
     pub fn confirm(&mut self, whole: &WholeRevision) -> Result<(), i64> {
         while let Some((wanted, digest)) = self.first().filter(|(wanted, _)| *wanted <= whole.revision) {
             if wanted < whole.revision || digest != of_revision(whole) {
@@ -146,7 +147,7 @@ fn changes(whole: &WholeRevision) -> impl Iterator<Item = Change<'_>> {
     })
 }
 
-/// Part of archives: it never changes.
+/// Hashes a change. Archives contain the result, so the function must not change.
 fn of_change(change: &Change<'_>) -> u64 {
     let mut hasher = Sha256::new();
     hasher.update((change.key().len() as u64).to_le_bytes());
@@ -167,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// `put a 1`, `delete a`, with commas between.
+    /// Format: `put a 1`, `delete a`, separated by commas.
     fn whole(revision: i64, text: &str) -> WholeRevision {
         let event = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,7 +1,7 @@
-//! A watch over one connection, and how far the source is meanwhile.
+//! Watches the source over one connection, and polls its revision.
 //!
-//! A watch that sends nothing while the source has more is broken. So is one that was cancelled for another
-//! reason than a compaction. Both are errors that may pass on another connection.
+//! A watch without events while the source's revision increases is considered broken. So is one that was
+//! cancelled for any reason but a compaction. Both are temporary errors; another connection may succeed.
 
 use std::time::{Duration, Instant};
 
@@ -11,38 +11,38 @@ use tonic::{Status, Streaming};
 
 use super::source::{Head, Session};
 
-/// Between two questions for the revision of the source.
+/// Polling interval of the source's revision.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// A watch that sends nothing for so long, while the source has more, is replaced.
+/// Time without events, although the source is ahead, after which the watch fails.
 const EVENTS_WITHIN: Duration = Duration::from_secs(30);
-/// For the first answer of a watch.
+/// Timeout of the first watch response.
 const WATCH_WITHIN: Duration = Duration::from_secs(10);
 
-/// What comes over the connection.
+/// A message from the source.
 pub enum News {
-    /// Where the source is, by a linearizable read.
+    /// The source's revision, by a linearizable read.
     Head(Head),
     Events(WatchResponse),
-    /// The revision to watch from is compacted. The watch has ended.
+    /// The start revision is compacted. The watch is closed.
     Compacted(i64),
 }
 
 pub struct Events {
     events: Streaming<WatchResponse>,
     heads: mpsc::Receiver<Result<Head, Status>>,
-    /// When the last events came, or none were missing.
+    /// Last time at which events arrived, or the source was not ahead.
     moved: Instant,
 }
 
 impl Events {
-    /// Watches all keys from a revision on.
+    /// Watches all keys, starting at `from`.
     pub async fn begin(session: &Session, from: i64) -> Result<Events, Status> {
         let begun = tokio::time::timeout(WATCH_WITHIN, session.watch(from)).await;
         let events = begun.map_err(|_| Status::unavailable("no answer to a watch"))??;
         Ok(Events { events, heads: ask(session.clone()), moved: Instant::now() })
     }
 
-    /// The next of both. Nothing is lost if it is not awaited to the end.
+    /// Returns the next event or revision. Cancel safe.
     pub async fn next(&mut self) -> Result<News, Status> {
         let response = tokio::select! {
             biased;
@@ -65,7 +65,8 @@ impl Events {
         Ok(News::Events(response))
     }
 
-    /// Events up to `revision` have come, and the source is at `head`.
+    /// Records the source's revision, after events up to `revision` were received. Fails if the watch appears
+    /// broken.
     pub fn check(&mut self, head: Head, revision: i64) -> Result<(), Status> {
         if head.revision <= revision {
             self.moved = Instant::now();
@@ -77,7 +78,7 @@ impl Events {
     }
 }
 
-/// Asks for the source's revision again and again, until an answer fails or is not wanted.
+/// Polls the source's revision until a request fails or the receiver is dropped.
 fn ask(session: Session) -> mpsc::Receiver<Result<Head, Status>> {
     let (answers, receiver) = mpsc::channel(1);
     tokio::spawn(async move {

@@ -1,11 +1,10 @@
-//! Phases 2 and 3: the events after the copy are applied as they come, and at the end the copy is compared
-//! with the source.
+//! Phases 2 and 3: applies the events after the copy, and finally compares the copy with the source.
 //!
-//! * A connection that fails is replaced by one to the next endpoint. The watch goes on after the last whole
+//! * A failed connection is replaced by one to the next endpoint. The watch resumes after the last whole
 //!   revision.
-//! * The end is a revision that the source had, by a linearizable read, after the end was asked for. So it
-//!   contains all that was acknowledged before.
-//! * Leases and users have no events. Leases are read at the end; changed users end the import with an error.
+//! * The import ends at a revision that the source had, by a linearizable read, after the end was requested.
+//!   So it contains all writes acknowledged before.
+//! * Leases and users do not generate events. Leases are read at the end; changed users fail the import.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +19,14 @@ use super::target::{ImportTarget, TargetError};
 use crate::operator::OperatorClient;
 use state_machine::Lineage;
 
-/// Between two connections, and between two looks at something that has to settle.
+/// Delay before reconnecting, and before a state that has to settle is checked again.
 const PAUSE: Duration = Duration::from_millis(300);
-/// For the source to answer again, once a signal has asked for the end.
+/// Timeout for a response of the source after a signal.
 const ANSWER_AFTER_SIGNAL: Duration = Duration::from_secs(15);
-/// Comparisons before two hashes count as different: a compaction may come between.
+/// Maximum hash comparisons. A concurrent compaction may cause a mismatch.
 const COMPARED_MAX: u32 = 3;
 
-/// Why the copy cannot follow the source.
+/// Failure to follow the source.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     #[error(transparent)]
@@ -75,30 +74,29 @@ impl From<TargetError> for ImportBroken {
     }
 }
 
-/// What shows that the copy equals the source.
+/// Evidence that the copy equals the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     pub revision: i64,
     pub compact_revision: i64,
     pub hash: u32,
     pub leases: usize,
-    /// Where the source is after the comparison.
+    /// The source's revision after the comparison.
     pub source_revision: i64,
 }
 
-/// When the copy ends.
+/// Condition for finishing the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// At the first revision of the source that is read.
+    /// At the first revision read from the source.
     CaughtUp,
-    /// After a signal.
     Signalled,
 }
 
-/// Revisions of the copy that are read again: the source may have gone back, and on from there. What it has
-/// compacted is compared at the end only.
+/// Copied revisions that are compared with the source again, which may have been rolled back. Revisions that
+/// it has compacted are covered by the final hash only.
 struct Seam {
-    /// Where the watch begins. The changes of this revision may not be whole.
+    /// Start of the watch. The changes of this revision may be incomplete.
     after: i64,
     theirs: Digests,
 }
@@ -107,24 +105,24 @@ pub struct Follower {
     client: OperatorClient,
     target: ImportTarget,
     progress: ImportProgress,
-    /// The cluster that is copied.
+    /// ID of the copied cluster.
     source: String,
-    /// Of the source, as of the last connection.
+    /// Lineage of the source, as of the last connection.
     lineage: Lineage,
-    /// Without an answer for so long, the command ends.
+    /// Time without a response after which the command fails.
     patience: Duration,
     signalled: watch::Receiver<bool>,
     until: Until,
-    /// The copy ends once it has this revision.
+    /// Revision at which the copy ends.
     goal: Option<i64>,
     answered: Instant,
-    /// Since when the copy tries to end.
+    /// Start of the attempts to finish.
     ending: Option<Instant>,
     compared: u32,
 }
 
 impl Follower {
-    /// `source`: as [`cluster_name`] of the cluster that was copied.
+    /// Creates a follower. `source` is the [`cluster_name`] of the copied cluster.
     pub fn new(
         client: OperatorClient,
         target: ImportTarget,
@@ -150,13 +148,13 @@ impl Follower {
         }
     }
 
-    /// Follows the source to the end. The store is durable and closed afterwards.
+    /// Follows the source until the copy is finished. The store is durable and closed afterwards.
     pub async fn run(mut self) -> Result<Proof, FollowError> {
         let ended = self.connections().await;
-        // What did not fit is not kept.
+        // Changes that do not match must not become durable.
         if !matches!(ended, Err(FollowError::Target(_) | FollowError::HashDiffers { .. })) {
             if ended.is_err() {
-                // A directory that was finished before may be finished again as it is.
+                // A directory that was finished before may be finished again unchanged.
                 let lineage = self.target.lineage()?.ended_at(self.target.revision());
                 self.target.set_lineage(&lineage)?;
             }
@@ -183,7 +181,7 @@ impl Follower {
         }
     }
 
-    /// Follows over one connection. Its end is an error, unless the copy has ended.
+    /// Follows over one connection. Its failure is an error.
     async fn connection(&mut self) -> Result<Proof, ImportBroken> {
         let session = Session::open(&mut self.client).await?;
         let head = session.head().await?;
@@ -206,7 +204,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 () = first_signal(&mut signalled), if awaits_signal => {
-                    // Read after the signal: nothing that was acknowledged before it is missing.
+                    // Read after the signal, so that all writes acknowledged before it are included.
                     self.goal = Some(session.head().await?.revision);
                 }
                 news = events.next() => match news? {
@@ -235,7 +233,8 @@ impl Follower {
         }
     }
 
-    /// Applies a revision. Those that the copy has are compared once the last of them has come.
+    /// Applies a revision. Revisions that the copy already has are compared once the last of them has
+    /// arrived.
     fn take(&mut self, whole: &WholeRevision, seam: &mut Seam) -> Result<(), TargetError> {
         if whole.revision > seam.after && whole.revision <= self.target.revision() {
             seam.theirs.add_revision(whole);
@@ -262,7 +261,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Compares the copy with the source. `None`: something has to settle, and the copy goes on.
+    /// Compares the copy with the source. Returns None if some state has to settle, and the copy continues.
     async fn end(&mut self, session: &Session) -> Result<Option<Proof>, ImportBroken> {
         let revision = self.target.revision();
         let leases = session.leases().await?;
@@ -270,7 +269,7 @@ impl Follower {
             return self.go_on(session, format!("lease {lease:x} is ending")).await;
         }
         let (is_enabled, auth_revision) = session.auth().await?;
-        // A cluster that never had users has 0 or 1.
+        // A cluster that never had users is at auth revision 0 or 1.
         if (is_enabled, auth_revision.max(1)) != self.target.auth()? {
             return Err(FollowError::UsersChanged.into());
         }
@@ -278,7 +277,7 @@ impl Follower {
             return self.go_on(session, format!("the source has compacted revision {revision}")).await;
         };
         self.target.compact(theirs.compact_revision)?;
-        // The members that start from the copy begin a new history.
+        // Members started from the copy begin a new history.
         self.target.set_lineage(&self.lineage.ended_at(revision))?;
         self.target.persist()?;
         let (theirs, ours) = ((theirs.hash, theirs.compact_revision), self.target.hash()?);
@@ -294,7 +293,7 @@ impl Follower {
         Ok(Some(Proof { revision, compact_revision, hash, leases: leases.len(), source_revision }))
     }
 
-    /// Sets another goal: where the source is now.
+    /// Sets the source's current revision as the next goal.
     async fn go_on(&mut self, session: &Session, reason: String) -> Result<Option<Proof>, ImportBroken> {
         let since = *self.ending.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.patience {
@@ -307,26 +306,26 @@ impl Follower {
     }
 }
 
-/// Returns once a signal has asked for the end.
+/// Completes when a signal has requested the end.
 pub async fn first_signal(signalled: &mut watch::Receiver<bool>) {
     if signalled.wait_for(|is_signalled| *is_signalled).await.is_err() {
-        // No signals can be received.
+        // Signals cannot be received.
         std::future::pending().await
     }
 }
 
-/// For an answer of the source, if `given` is what it has without a signal.
+/// Returns the timeout for a response: `given`, or less after a signal.
 pub fn patience(given: Duration, signalled: &watch::Receiver<bool>) -> Duration {
     if *signalled.borrow() { given.min(ANSWER_AFTER_SIGNAL) } else { given }
 }
 
-/// The source must be the cluster with this name.
+/// Returns an error unless the source is the cluster `wanted`.
 pub fn check_cluster(head: Head, wanted: &str) -> Result<(), FollowError> {
     let (found, wanted) = (cluster_name(head), wanted.to_owned());
     if found == wanted { Ok(()) } else { Err(FollowError::OtherCluster { found, wanted }) }
 }
 
-/// The id of a cluster, as tools print it.
+/// Formats a cluster ID in hexadecimal, like other tools.
 pub fn cluster_name(head: Head) -> String {
     format!("{:x}", head.cluster_id)
 }

@@ -1,5 +1,5 @@
-//! `kv-server import --live`: makes a data directory from a running cluster, and follows that until asked to
-//! stop.
+//! `kv-server import --live`: creates a data directory from a running cluster, and follows the cluster until
+//! a signal.
 //!
 //! ```text
 //!   Maintenance.Snapshot ──▶ file ──▶ import ──▶ store at revision S        1. copy
@@ -7,30 +7,30 @@
 //!   leases, HashKV ──▶ compared with the store ──▶ log, identity               3. finish
 //! ```
 //!
-//! * A revision of the source is a revision of the store, with the same changes in the same order. A gap, a
-//!   version or a create revision that does not follow ends the import with an error.
-//! * The store is at one whole revision at any time. What is on the disk is such a state, too.
-//! * The directory gets its identity last. Without it no member starts, and the same command goes on.
-//! * Memory: the store as in a member, one response of the watch, and the events of one revision.
-//! * A client of the source, which needs nothing but etcd's API.
+//! * The store has the source's revisions, with the same changes in the same order. A gap, or an inconsistent
+//!   version or create revision, fails the import.
+//! * The store, in memory and on disk, is always at a whole revision.
+//! * The identity is written last. Without it a member does not start, and the same command resumes.
+//! * Memory usage: the store as in a member, one watch response, and a revision's events.
+//! * The import is a client of the source and uses only etcd's API.
 //!
-//! Why so: docs/decisions/0053.
+//! See docs/decisions/0053 for the reasons.
 
-mod source; // calls of the source
+mod source; // requests to the source
 
 mod copy; // phase 1
 
-mod target; // the store that is made
+mod target; // the new store
 
-mod revisions; // events of a watch, put together to whole revisions
+mod revisions; // grouping of watch events
 
-mod digests; // whether two histories are the same
+mod digests; // comparison of histories
 
-mod events; // a watch, and how far the source is
+mod events; // watch, and the source's revision
 
-mod place; // directories, and how far they are
+mod place; // directories and their states
 
-mod progress; // lines for people
+mod progress; // progress messages
 
 mod follow; // phases 2 and 3
 

@@ -1,19 +1,19 @@
-//! The directories of the new members, and how far they are.
+//! Directories of the new members, and their states.
 //!
 //! ```text
-//!   live-import.json   identity   then
+//!   live-import.json   identity   action
 //!   ────────────────   ────────   ─────────────────────────────────────────────────────────
-//!   none               –          the directory must be empty: begin
-//!   copying            none       remove what is there, begin again
-//!   following          none       go on from the store
-//!   finishing          none       remove the log, go on from the store
-//!   finishing          there      refused: it is whole, and may have been started
-//!   finished           any        the log is as the import made it: go on. Otherwise refused: it was used
+//!   none               –          require an empty directory, start
+//!   copying            none       remove the contents, start again
+//!   following          none       continue from the store
+//!   finishing          none       remove the log, continue from the store
+//!   finishing          exists     reject: it is complete, and may have been started
+//!   finished           any        continue if the log is unchanged, else reject: it was used
 //! ```
 //!
-//! * A directory without an identity in which `live-import.json` lies is not started by any member.
-//! * Two stores of one cluster must be equal, so one run makes the directories of all members: the store
-//!   once, and copies of it.
+//! * A directory with `live-import.json` and without an identity cannot be started.
+//! * All stores of a cluster must be equal, so one run creates the directories of all members: one store, and
+//!   copies of it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -30,7 +30,7 @@ use process::files;
 
 const FORMAT: u32 = 1;
 
-/// Why the import cannot use a directory.
+/// Unusable directory.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     #[error("{attempt} {}", path.display())]
@@ -78,7 +78,6 @@ pub enum PlaceError {
     Bootstrap(#[from] BootstrapError),
 }
 
-/// How far a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Stage {
@@ -88,29 +87,29 @@ enum Stage {
     Finished,
 }
 
-/// The contents of `live-import.json`.
+/// Contents of `live-import.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     format: u32,
     stage: Stage,
-    /// The cluster that is copied; unknown before the first answer.
+    /// ID of the copied cluster; None before the first response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// Where the log lies: it is removed when the import goes on.
+    /// Directory of the log, which is removed when the import resumes.
     wal_dir: PathBuf,
     /// SHA-256 of the finished log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     log: Option<String>,
 }
 
-/// What is to be done first.
+/// First step of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     Copy,
     Follow,
 }
 
-/// One member's directory, locked.
+/// A member's directory, locked.
 pub struct ImportPlace {
     directory: Directory,
     identity: Identity,
@@ -118,8 +117,8 @@ pub struct ImportPlace {
 }
 
 impl ImportPlace {
-    /// Opens a directory that is empty, which begins an import, or of an import of the same members from
-    /// which none was started: what is in that one stays.
+    /// Opens an empty directory, which starts an import, or the directory of an import of the same members
+    /// that was never started. The contents of the latter are not modified.
     pub fn open(settings: &Settings) -> Result<ImportPlace, PlaceError> {
         let identity = bootstrap::first_identity(settings)?;
         let (path, wal_dir) = (&settings.data_dir, settings.wal_dir.as_deref());
@@ -156,7 +155,7 @@ impl ImportPlace {
                 return Err(PlaceError::OtherMembers(path));
             }
         }
-        // A log that it did not begin is of another member.
+        // The log in another state belongs to another member.
         let has_begun = matches!(place.mark.stage, Stage::Finishing | Stage::Finished);
         if !has_begun && !list(place.directory.wal_dir())?.is_empty() {
             return Err(PlaceError::OthersLog(place.directory.wal_dir().to_owned()));
@@ -167,7 +166,7 @@ impl ImportPlace {
         Ok(place)
     }
 
-    /// What is to be done first, if it is the directory of the member whose store is made.
+    /// Returns the first step for the directory whose store is created from the source.
     pub fn begin(&self) -> Begin {
         match self.mark.stage {
             Stage::Copying => Begin::Copy,
@@ -175,12 +174,12 @@ impl ImportPlace {
         }
     }
 
-    /// Whether a member can be started from the directory.
+    /// Reports whether a member can be started from the directory.
     pub fn is_finished(&self) -> bool {
         self.mark.stage == Stage::Finished
     }
 
-    /// From now on no member can be started from the directory, until it is finished.
+    /// Prepares the directory for the import. It cannot be started until it is finished again.
     pub fn take(&mut self) -> Result<(), PlaceError> {
         self.unfinish()?;
         match self.begin() {
@@ -189,7 +188,7 @@ impl ImportPlace {
         }
     }
 
-    /// As `take`, of another member's directory, which gets a copy of the store.
+    /// Like `take`, for another member's directory, which gets a copy of the store.
     pub fn take_other(&mut self) -> Result<(), PlaceError> {
         self.unfinish()?;
         self.restart_copy()
@@ -203,37 +202,37 @@ impl ImportPlace {
         self.directory.store_dir()
     }
 
-    /// Where the file of the source is kept during the copy.
+    /// Returns the path of the source's database file during the copy.
     pub fn file_path(&self) -> PathBuf {
         self.directory.path().join("live-import.db")
     }
 
-    /// The id of the cluster that is copied, if it was recorded.
+    /// Returns the ID of the copied cluster, if it was recorded.
     pub fn source(&self) -> Option<&str> {
         self.mark.source.as_deref()
     }
 
-    /// The store is made: from now on it is followed.
+    /// Records that the store was created, and removes the database file.
     pub fn copied(&mut self, source: String) -> Result<(), PlaceError> {
         self.mark.source = Some(source);
         self.write_mark(Stage::Following, None)?;
         remove_file(&self.file_path())
     }
 
-    /// Removes the store, to make it anew.
+    /// Removes the store, to copy it again.
     fn restart_copy(&mut self) -> Result<(), PlaceError> {
         self.mark.source = None;
         self.write_mark(Stage::Copying, None)?;
         clear(&self.store_dir())
     }
 
-    /// Copies the closed store of another place into this one.
+    /// Copies another directory's store, which must be closed.
     pub fn copy_store(&self, from: &Path) -> Result<(), PlaceError> {
         clear(&self.store_dir())?;
         copy_tree(from, &self.store_dir())
     }
 
-    /// Makes log and identity: from now on a member can be started.
+    /// Creates log and identity. A member can be started afterwards.
     pub fn finish(&mut self) -> Result<(), PlaceError> {
         self.write_mark(Stage::Finishing, None)?;
         bootstrap::establish_after_import(&self.identity, &self.directory)?;
@@ -241,7 +240,8 @@ impl ImportPlace {
         self.write_mark(Stage::Finished, Some(log))
     }
 
-    /// Takes back what `finish` made: the identity, and the log once the mark does not say that it is whole.
+    /// Reverts `finish`: removes the identity, and then the log, after the mark no longer declares it
+    /// complete.
     fn unfinish(&mut self) -> Result<(), PlaceError> {
         remove_file(&self.directory.identity_path())?;
         if self.is_finished() {
@@ -265,7 +265,7 @@ impl ImportPlace {
         write().map_err(io_error("write", &path))
     }
 
-    /// SHA-256 over names and contents of the log's files.
+    /// Returns the SHA-256 of the names and contents of the log files.
     fn log_digest(&self) -> Result<String, PlaceError> {
         let dir = self.directory.wal_dir();
         let mut names: Vec<PathBuf> = list(dir)?;
@@ -310,7 +310,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().expect("a file lies in a directory"))?.sync_all()
 }
 
-/// Removes a file that may be missing, durably.
+/// Durably removes a file, which may be missing.
 fn remove_file(path: &Path) -> Result<(), PlaceError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -323,7 +323,7 @@ fn list(dir: &Path) -> Result<Vec<PathBuf>, PlaceError> {
     entries.map_err(io_error("list", dir))
 }
 
-/// Makes a directory, or empties it.
+/// Creates or empties a directory.
 fn clear(dir: &Path) -> Result<(), PlaceError> {
     fs::create_dir_all(dir).map_err(io_error("make", dir))?;
     for path in list(dir)? {
@@ -333,7 +333,7 @@ fn clear(dir: &Path) -> Result<(), PlaceError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("sync", dir))
 }
 
-/// Copies files and directories, and makes them durable.
+/// Durably copies files and directories.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), PlaceError> {
     for path in list(from)? {
         let target = to.join(path.file_name().unwrap_or_default());
@@ -376,7 +376,7 @@ mod tests {
         place
     }
 
-    /// What an import has made stays until the directory is taken.
+    /// Contents remain until `take`.
     fn outcome(settings: &Settings) -> String {
         let files = || {
             let [mark, identity] =
@@ -409,7 +409,7 @@ mod tests {
         place
     }
 
-    /// Finished, and then used by a member.
+    /// Finished, and then modified by a member.
     fn used(settings: &Settings) -> ImportPlace {
         let place = finished(settings);
         fs::write(place.directory.wal_dir().join("more"), "entries").unwrap();
@@ -503,7 +503,7 @@ mod tests {
         let found = outcome(&settings(&data, Some(&log)));
         assert!(found.contains("was begun with its log in"), "{found}");
         assert!(log.join("segment").exists());
-        // Nor one that a member has made there since the import began.
+        // The same for a log that a member created there after the import started.
         let (data, log) = (dir.path().join("data2"), dir.path().join("log2"));
         drop(followed(&settings(&data, Some(&log))));
         fs::write(log.join("segment"), "of another member").unwrap();

@@ -1,26 +1,26 @@
-//! Lines about the progress, on standard error: how far the copy is, and its lag behind the source.
+//! Progress messages on standard error: bytes or revisions copied, and the lag behind the source.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// Between two lines about the same phase.
+/// Interval between progress messages.
 const SAY_EVERY: Duration = Duration::from_secs(5);
-/// Observations of the source that the copy has not reached. One each second: more than half an hour.
+/// Maximum number of observations ahead of the copy: more than half an hour at one per second.
 const OBSERVED_MAX: usize = 2048;
 
-/// What was seen and said.
+/// Progress of an import, printed periodically.
 #[derive(Default)]
 pub struct ImportProgress {
     said: Option<Instant>,
-    /// When the source was at which revision, oldest first: those that the copy has not reached.
+    /// Observed revisions that the copy has not reached, oldest first.
     ahead: VecDeque<(Instant, i64)>,
-    /// When the source was last seen at a revision that the copy has.
+    /// Latest observation that the copy has reached.
     reached: Option<Instant>,
 }
 
 impl ImportProgress {
-    /// Bytes of the file so far, and still to come.
+    /// Reports the bytes copied and remaining.
     pub fn copied(&mut self, bytes: u64, remaining: u64) {
         if self.is_due() {
             say(&format!("copied {} of {} MiB", bytes >> 20, (bytes + remaining) >> 20));
@@ -32,7 +32,7 @@ impl ImportProgress {
         say(&format!("copied {bytes} bytes"));
     }
 
-    /// The source is at `head`, and the copy at `revision`.
+    /// Reports the revisions of the source and the copy.
     pub fn observed(&mut self, head: i64, revision: i64) {
         let now = Instant::now();
         if self.ahead.len() == OBSERVED_MAX {
@@ -61,7 +61,7 @@ impl ImportProgress {
     }
 }
 
-/// A line for people.
+/// Prints a message to standard error.
 pub fn say(line: &str) {
     let _unwritten = writeln!(io::stderr(), "{line}");
 }

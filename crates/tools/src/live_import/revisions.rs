@@ -1,20 +1,20 @@
-//! Events of a watch become whole revisions.
+//! Groups the events of a watch into whole revisions.
 //!
-//! * Events come in order. A response with `fragment` set is continued by the next one, so its last revision
-//!   may not be whole.
-//! * The events of a revision that is not whole are kept, up to a limit.
+//! * Events arrive in order. A response with `fragment` set continues in the following response, so its last
+//!   revision may be incomplete.
+//! * Events of an incomplete revision are buffered, up to a limit.
 
 use api::etcdserverpb::WatchResponse;
 use api::mvccpb::Event;
 
-/// Bytes of the events of one revision, and of one response. A revision that a client wrote has at most
-/// `--max-request-bytes`, 1.5 MiB by default; a delete of a range has an event for each key. 512 MiB are five
+/// Maximum size of the events of a revision, and of a response. A client's revision has at most
+/// `--max-request-bytes`, 1.5 MiB by default, but a range delete has an event for each key: 512 MiB are five
 /// million keys of 60 bytes.
 pub const REVISION_BYTES_MAX: usize = 512 << 20;
-/// Memory of an event in addition to its key and value.
+/// Memory overhead of an event, without key and value.
 pub const EVENT_BYTES: usize = 192;
 
-/// Why events do not form revisions.
+/// Inconsistent or oversized events.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
     #[error("an event without a key-value pair")]
@@ -28,14 +28,14 @@ pub enum EventsError {
     TooLarge { revision: i64 },
 }
 
-/// The events of one revision, in order.
+/// Events of a revision, in order.
 #[derive(Debug, Default, PartialEq)]
 pub struct WholeRevision {
     pub revision: i64,
     pub events: Vec<Event>,
 }
 
-/// The events that are not handed out yet.
+/// Buffered events of an incomplete revision.
 #[derive(Debug, Default)]
 pub struct Revisions {
     pending: WholeRevision,
@@ -43,7 +43,7 @@ pub struct Revisions {
 }
 
 impl Revisions {
-    /// Takes a response, and hands each revision that it completes to `whole`.
+    /// Consumes a response, and passes each completed revision to `whole`.
     pub fn take<E: From<EventsError>>(
         &mut self,
         response: WatchResponse,
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// `5 5 6 +`: events of these revisions; `+`: continued by the next response.
+    /// Format: `5 5 6 +` are events of these revisions; `+` means that the next response continues them.
     fn response(text: &str) -> WatchResponse {
         let revisions = text.split_whitespace().filter(|word| *word != "+");
         let event = |word: &str| {

@@ -1,4 +1,4 @@
-//! Calls of the cluster that is copied.
+//! Requests to the copied cluster.
 
 use std::time::Duration;
 
@@ -18,30 +18,29 @@ use tonic::{Code, Request, Status, Streaming};
 use super::revisions::REVISION_BYTES_MAX;
 use crate::operator::OperatorClient;
 
-/// For an answer that a member gives without long work.
+/// Timeout of short requests.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// A hash reads the whole history.
+/// Timeout of a hash, which reads the whole history.
 const HASH_WITHIN: Duration = Duration::from_secs(600);
-/// Leases whose TTLs are asked for at the same time.
+/// Maximum number of concurrent TTL requests.
 const LEASES_AT_ONCE: usize = 64;
 
-/// A connection to one member of the source. Cheap to clone.
+/// Connection to one member of the source. Cheap to clone.
 #[derive(Clone)]
 pub struct Session {
-    /// Without a deadline.
     endless: Client,
-    /// Calls take [`ANSWER_WITHIN`] at most.
+    /// Client with a deadline of [`ANSWER_WITHIN`].
     brief: Client,
 }
 
-/// How far the source is.
+/// Cluster ID and revision of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub cluster_id: u64,
     pub revision: i64,
 }
 
-/// The source's HashKV at a revision.
+/// HashKV at a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash {
     pub hash: u32,
@@ -49,13 +48,13 @@ pub struct Hash {
 }
 
 impl Session {
-    /// A connection to the first endpoint that takes one and has a leader.
+    /// Connects to the first endpoint that is reachable and has a leader.
     pub async fn open(client: &mut OperatorClient) -> Result<Session, Status> {
         let endless = client.reached().await?.within(None);
         Ok(Session { brief: endless.within(ANSWER_WITHIN), endless })
     }
 
-    /// The revision of the source now: a linearizable read.
+    /// Returns the current revision, by a linearizable read.
     pub async fn head(&self) -> Result<Head, Status> {
         let request = RangeRequest { key: vec![0].into(), count_only: true, ..RangeRequest::default() };
         let response = self.brief.kv().range(request).await?;
@@ -63,7 +62,7 @@ impl Session {
         Ok(Head { cluster_id: header.cluster_id, revision: header.revision })
     }
 
-    /// A pair at a revision. `Err(None)`: that revision is compacted.
+    /// Returns a pair at a revision. Fails with None if the revision is compacted.
     pub async fn pair(&self, key: Bytes, revision: i64) -> Result<Option<KeyValue>, Option<Status>> {
         let request = RangeRequest { key, revision, ..RangeRequest::default() };
         match self.brief.kv().range(request).await {
@@ -73,13 +72,13 @@ impl Session {
         }
     }
 
-    /// The database file and its checksum, in parts.
+    /// Streams the database file and its checksum.
     pub async fn snapshot(&self) -> Result<Streaming<SnapshotResponse>, Status> {
         let mut client = self.endless.maintenance().max_decoding_message_size(REVISION_BYTES_MAX);
         Ok(client.snapshot(SnapshotRequest {}).await?.into_inner())
     }
 
-    /// All events from a revision on. A large response comes in fragments.
+    /// Watches all keys from a revision on. Large responses are fragmented.
     pub async fn watch(&self, from: i64) -> Result<Streaming<WatchResponse>, Status> {
         let all = vec![0];
         let create = WatchCreateRequest {
@@ -90,16 +89,16 @@ impl Session {
             ..WatchCreateRequest::default()
         };
         let create = WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) };
-        // The stream stays open: its end would be the end of the watch.
+        // Keep the request stream open: closing it would close the watch.
         let requests = stream::once(async { create }).chain(stream::pending());
         let mut request = Request::new(requests);
-        // A member that loses its leader ends the watch.
+        // Close the watch if the member loses its leader.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         let mut client = self.endless.watch().max_decoding_message_size(REVISION_BYTES_MAX);
         Ok(client.watch(request).await?.into_inner())
     }
 
-    /// The hash over the history up to a revision. `None`: that revision is compacted.
+    /// Returns the hash of the history up to a revision, or None if the revision is compacted.
     pub async fn hash(&self, revision: i64) -> Result<Option<Hash>, Status> {
         let client = self.endless.within(HASH_WITHIN);
         match client.maintenance().hash_kv(HashKvRequest { revision }).await {
@@ -112,16 +111,16 @@ impl Session {
         }
     }
 
-    /// All leases and their TTLs as granted, by id.
+    /// Returns all leases and their granted TTLs, sorted by ID.
     pub async fn leases(&self) -> Result<Vec<(i64, i64)>, Status> {
-        // The list is that of this member. After a linearizable read it has all that was granted before.
+        // The list is local to this member. After a linearizable read it contains all leases granted before.
         self.head().await?;
         let listed = self.brief.lease().lease_leases(LeaseLeasesRequest {}).await?.into_inner().leases;
         let ids: Vec<i64> = listed.iter().map(|lease| lease.id).collect();
         self.ttls(&ids).await
     }
 
-    /// The TTLs of these leases as granted, by id. Those that are gone are left out.
+    /// Returns the granted TTLs of these leases, sorted by ID. Missing leases are omitted.
     pub async fn ttls(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Status> {
         let ttls = stream::iter(ids.iter().copied()).map(|id| self.ttl(id)).buffer_unordered(LEASES_AT_ONCE);
         let mut leases: Vec<(i64, i64)> =
@@ -131,7 +130,7 @@ impl Session {
         Ok(leases)
     }
 
-    /// `None`: the lease is gone.
+    /// Returns None if the lease does not exist.
     async fn ttl(&self, id: i64) -> Result<Option<(i64, i64)>, Status> {
         let request = LeaseTimeToLiveRequest { id, keys: false };
         match self.brief.lease().lease_time_to_live(request).await {
@@ -144,7 +143,7 @@ impl Session {
         }
     }
 
-    /// The identity of the source's history, as far as this member has applied the log; etcd has none.
+    /// Returns the lineage of the source, as far as this member has applied the log. etcd has none.
     pub async fn lineage(&self) -> Result<Lineage, Status> {
         let status = self.brief.maintenance().status(StatusRequest {}).await?;
         let Some(text) = status.metadata().get(Lineage::METADATA) else { return Ok(Lineage::default()) };
@@ -152,7 +151,7 @@ impl Session {
         lineage.ok_or_else(|| Status::internal(format!("{}: {LineageError}", Lineage::METADATA)))
     }
 
-    /// Whether users are checked, and the revision of users and roles.
+    /// Reports whether authentication is enabled, and the auth revision.
     pub async fn auth(&self) -> Result<(bool, u64), Status> {
         let status = self.brief.auth().auth_status(AuthStatusRequest {}).await?.into_inner();
         Ok((status.enabled, status.auth_revision))
@@ -167,14 +166,14 @@ fn is_compacted(status: &Status) -> bool {
     status.message().contains("has been compacted")
 }
 
-/// How a connection ended.
+/// Failure of a connection.
 pub enum Broken<E> {
-    /// Another one may be better.
+    /// Another connection may succeed.
     Lost(String),
     Fatal(E),
 }
 
-/// What every member answers, or that none has ever answered.
+/// Permanent error of the source, which other members would return as well.
 #[derive(Debug, thiserror::Error)]
 #[error("ask the cluster: {0}")]
 pub struct SourceRefusal(String);
@@ -192,10 +191,10 @@ impl<E: From<SourceRefusal>> From<Status> for Broken<E> {
     }
 }
 
-/// What a member says to a signed token from before a change of users. The next session has a new one.
+/// Error for a signed token that predates a change of users. The next session gets a new token.
 const OLD_TOKEN: &str = api::Error::AuthOldRevision.message();
 
-/// Whether asking again, elsewhere or later, may help.
+/// Reports whether a retry, later or at another member, may succeed.
 pub fn may_pass(status: &Status) -> bool {
     match status.code() {
         Code::InvalidArgument if status.message() == OLD_TOKEN => true,
@@ -204,7 +203,7 @@ pub fn may_pass(status: &Status) -> bool {
         | Code::InvalidArgument
         | Code::OutOfRange
         | Code::NotFound => false,
-        // Also what a member answers that is starting, and a token that is no longer known.
+        // Includes errors of a member that is starting, and of expired tokens.
         Code::Ok
         | Code::Cancelled
         | Code::Unknown

@@ -1,8 +1,8 @@
-//! The store that is made.
+//! The new store.
 //!
-//! * It is changed by whole revisions. A revision that does not fit ends the import before it is durable: the
-//!   state of the last checkpoint stays.
-//! * Its position in the log does not move: the log of the member begins after the import.
+//! * It is changed by whole revisions. A mismatching revision fails the import before it becomes durable: the
+//!   state of the last checkpoint remains.
+//! * Its log position does not change: the member's log starts after the import.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::revisions::WholeRevision;
 use data_dir::bootstrap::IMPORTED_AT;
 use state_machine::Lineage;
 
-/// Why the store cannot go on.
+/// Failure of the store, or a mismatch with the source.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     #[error("the store")]
@@ -33,7 +33,7 @@ pub enum TargetError {
     OtherHistory(i64),
 }
 
-/// Bytes of changes that are compared at a time.
+/// Size of the batches of changes to compare.
 const CHANGES_BYTES: usize = 1 << 20;
 
 pub struct ImportTarget {
@@ -43,7 +43,7 @@ pub struct ImportTarget {
 }
 
 impl ImportTarget {
-    /// Opens the store in `dir`, which was made by an import.
+    /// Opens the store in `dir`, which was created by an import.
     pub fn open(dir: &Path) -> Result<ImportTarget, TargetError> {
         let backend = SledBackend::open(dir)?;
         let (writer, store, maintainer) = mvcc::open(Box::new(backend), mvcc::StoreOptions::default())?;
@@ -58,7 +58,8 @@ impl ImportTarget {
         self.store.compact_revision()
     }
 
-    /// The revision after which the copy is compared with the source again: not much of it is large.
+    /// Returns the revision after which the copy is compared with the source again, such that the changes
+    /// after it are not large.
     pub fn compared_after(&self) -> Result<i64, TargetError> {
         let (last, mut count) = (self.revision(), SEAM_REVISIONS as i64);
         loop {
@@ -70,7 +71,7 @@ impl ImportTarget {
         }
     }
 
-    /// Applies the next revision. One that is there already is left out.
+    /// Applies the next revision. One that already exists is skipped.
     pub fn apply(&mut self, whole: &WholeRevision) -> Result<(), TargetError> {
         let last = self.revision();
         if whole.revision <= last {
@@ -95,7 +96,7 @@ impl ImportTarget {
         self.end()
     }
 
-    /// Compares the changes of revisions that are here and not compacted.
+    /// Compares the changes of existing revisions that are not compacted.
     pub fn compare(&self, known: &Digests) -> Result<(), TargetError> {
         let Some((first, _)) = known.first() else { return Ok(()) };
         let mut from = first.max(self.compact_revision() + 1);
@@ -112,7 +113,7 @@ impl ImportTarget {
         Ok(())
     }
 
-    /// Compares the newest pair of a key; `None`: it is deleted.
+    /// Compares the latest pair of a key; None means deleted.
     pub fn compare_pair(
         &self,
         revision: i64,
@@ -131,7 +132,7 @@ impl ImportTarget {
         if found.as_ref() == wanted { Ok(()) } else { Err(TargetError::OtherHistory(revision)) }
     }
 
-    /// Ends a change, and makes the store durable when much is not.
+    /// Finishes a change, and persists the store if enough changes are pending.
     fn end(&mut self) -> Result<(), TargetError> {
         match self.writer.end_entry(IMPORTED_AT)? {
             Pressure::Calm => Ok(()),
@@ -139,12 +140,12 @@ impl ImportTarget {
         }
     }
 
-    /// Makes the present state durable.
+    /// Makes the current state durable.
     pub fn persist(&mut self) -> Result<(), TargetError> {
         Ok(self.maintainer.persist().map(drop)?)
     }
 
-    /// Leases that have keys, ascending.
+    /// Returns the leases attached to keys, in ascending order.
     pub fn attached_leases(&self) -> Vec<i64> {
         let (mut leases, mut next) = (Vec::new(), Some(i64::MIN));
         while let Some(lease) = next.and_then(|from| self.store.attached_lease_from(from)) {
@@ -154,14 +155,14 @@ impl ImportTarget {
         leases
     }
 
-    /// All leases and their TTLs in seconds.
+    /// Returns all leases and their TTLs in seconds.
     pub fn leases(&self) -> Result<Vec<(i64, i64)>, TargetError> {
         let leases = state_machine::leases(self.store.items(b""))?;
         Ok(leases.into_iter().map(|(id, lease)| (id, lease.ttl)).collect())
     }
 
-    /// Replaces the leases by those of the source. `Err` with a lease that has keys and is not among them:
-    /// the source has ended it since, and its deletes come with a later revision.
+    /// Replaces the leases with those of the source. Fails with a lease that is attached to keys and not
+    /// among them: the source has revoked it since, and deletes its keys in a later revision.
     pub fn set_leases(&mut self, leases: &[(i64, i64)]) -> Result<Result<(), i64>, TargetError> {
         let is_known = |id: &i64| leases.binary_search_by_key(id, |(id, _)| *id).is_ok();
         if let Some(unknown) = self.attached_leases().into_iter().find(|id| !is_known(id)) {
@@ -176,18 +177,18 @@ impl ImportTarget {
         Ok(Ok(()))
     }
 
-    /// Whether users are checked, and the revision of users and roles.
+    /// Reports whether authentication is enabled, and the auth revision.
     pub fn auth(&self) -> Result<(bool, u64), TargetError> {
         let auth = state_machine::auth_in(&self.store.items(b""))?;
         Ok((auth.enabled, auth.revision))
     }
 
-    /// Which histories the copy is of.
+    /// Returns the lineage of the copy.
     pub fn lineage(&self) -> Result<Lineage, TargetError> {
         Ok(Lineage::of(&self.store)?)
     }
 
-    /// Records whose history the copy has; nothing changes if that is not known.
+    /// Stores the lineage of the copy, if it is known.
     pub fn set_lineage(&mut self, lineage: &Lineage) -> Result<(), TargetError> {
         if lineage.is_known() && self.lineage()? != *lineage {
             lineage.store(&mut self.writer);
@@ -196,7 +197,7 @@ impl ImportTarget {
         Ok(())
     }
 
-    /// Ids of the members, ascending.
+    /// Returns the member IDs in ascending order.
     pub fn members(&self) -> Result<Vec<u64>, TargetError> {
         let members = state_machine::members(&self.store)?;
         let mut ids: Vec<u64> = members.iter().map(|member| member.id).collect();
@@ -204,7 +205,7 @@ impl ImportTarget {
         Ok(ids)
     }
 
-    /// Compacts as far as the source has, if it has gone further.
+    /// Compacts to the source's compact revision, if that is ahead.
     pub fn compact(&mut self, revision: i64) -> Result<(), TargetError> {
         if revision > self.compact_revision() && revision <= self.revision() {
             self.writer.compact(revision)?;
@@ -213,14 +214,14 @@ impl ImportTarget {
         Ok(())
     }
 
-    /// HashKV at the newest revision, and the compaction that it reflects.
+    /// Returns HashKV at the latest revision, and the compact revision it reflects.
     pub fn hash(&self) -> Result<(u32, i64), TargetError> {
         let hash = self.store.hash_kv(self.revision())?;
         Ok((hash.hash, hash.compact_revision))
     }
 }
 
-/// Puts a pair. `Some`: it does not follow from the history.
+/// Puts a pair. Returns a description of the mismatch if its versions do not follow from the history.
 fn put(revision: &mut RevisionWriter<'_>, kv: &KeyValue) -> Result<Option<String>, mvcc::Error> {
     if kv.key.is_empty() {
         return Ok(Some("an empty key".to_owned()));
@@ -249,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// `put KEY CREATE VERSION LEASE` or `delete KEY`, with commas between.
+    /// Format: `put KEY CREATE VERSION LEASE` or `delete KEY`, separated by commas.
     fn whole(revision: i64, text: &str) -> WholeRevision {
         let event = |text: &str| {
             let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Calls of a cluster: at the endpoints that were given, one after another, until one of them is reached.
+//! Requests to a cluster. The given endpoints are tried in order until one is reachable.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -17,43 +17,45 @@ use tonic::{Code, Status};
 use config::PortTls;
 use transport::tls::{Dialer, TlsError, broken};
 
-/// For a connection, and for the answer of a member that has nothing to wait for.
+/// Timeout for connecting, and for requests that do not wait.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// For a change of the members: a leader may have to be elected first.
+/// Timeout of a membership change, which may have to wait for an election.
 const CHANGE_WITHIN: Duration = Duration::from_secs(20);
 
-/// For the first answer of any endpoint: what has never answered may be mistyped, or not be trusted.
+/// Timeout for the first response of any endpoint. If no endpoint ever responds, URLs or certificates may be
+/// wrong.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// Begins the errors of members.
+/// Prefix of members' error messages.
 const OF_MEMBER: &str = "etcdserver: ";
-/// In the error of a cluster that does not check users.
+/// Part of the error of a cluster without authentication.
 const NOT_ENABLED: &str = "authentication is not enabled";
 
-/// How the members are reached.
+/// Client of a cluster.
 pub struct OperatorClient {
     endpoints: Vec<String>,
     dialer: Dialer,
     user: Option<(String, String)>,
     token: Option<Token>,
-    /// When the first endpoint was asked.
+    /// Time of the first request.
     asked: Option<Instant>,
-    /// An endpoint has answered as a member does.
+    /// True if an endpoint has responded like a member.
     has_answered: bool,
     first_answer_within: Duration,
 }
 
-/// What the cluster looks like.
+/// Observed state of a cluster.
 pub struct ClusterLook {
     pub members: Vec<Member>,
-    /// Members that answer.
+    /// IDs of the reachable members.
     pub answering: Vec<u64>,
-    /// 0 if none is known.
+    /// ID of the leader; 0 if unknown.
     pub leader: u64,
 }
 
 impl OperatorClient {
-    /// `tls`: files of the connections inside TLS. The system's authorities, if it names none.
+    /// Creates a client. `tls` contains the files for TLS connections, and defaults to the system's
+    /// authorities.
     pub fn new(
         endpoints: Vec<String>,
         tls: &PortTls,
@@ -73,15 +75,15 @@ impl OperatorClient {
         })
     }
 
-    /// Linearizable.
+    /// Lists the members, by a linearizable read.
     pub async fn members(&mut self) -> Result<Vec<Member>, Status> {
         self.reached().await?.members(true).await
     }
 
-    /// The members, which of them answer, and the leader. The client knows them all from now on.
+    /// Returns the members, which of them are reachable, and the leader. Adds all members to the endpoints.
     ///
-    /// Errors: those of the endpoint that was asked. The next look begins with another one: a member that
-    /// applies nothing has a leader, and answers no linearizable read.
+    /// Errors are those of the queried endpoint. The next call starts with another one: a member that has
+    /// stopped applying has a leader but cannot serve linearizable reads.
     pub async fn look(&mut self) -> Result<ClusterLook, Status> {
         let members = match self.members().await {
             Ok(members) => members,
@@ -101,7 +103,7 @@ impl OperatorClient {
         Ok(ClusterLook { members, answering, leader })
     }
 
-    /// Adds a learner. Returns its id.
+    /// Adds a learner and returns its ID.
     pub async fn add_learner(&mut self, peer_urls: &[String]) -> Result<u64, Status> {
         let request = MemberAddRequest { peer_ur_ls: peer_urls.to_vec(), is_learner: true };
         let added = self.changing().await?.cluster().member_add(request).await?.into_inner().member;
@@ -116,7 +118,7 @@ impl OperatorClient {
         self.changing().await?.cluster().member_remove(MemberRemoveRequest { id }).await.map(drop)
     }
 
-    /// What a member says of itself, at the first of its client URLs that answers.
+    /// Returns the status of a member, from the first of its client URLs that responds.
     pub async fn status(&mut self, member: &Member) -> Option<StatusResponse> {
         for url in &member.client_ur_ls {
             if let Ok(status) = self.status_at(url).await {
@@ -129,7 +131,7 @@ impl OperatorClient {
     async fn status_at(&mut self, url: &str) -> Result<StatusResponse, Status> {
         let client = self.dial(url).await?;
         match client.status().await {
-            // A member that was added after the token was given does not know it.
+            // A member added after the token was issued does not know it.
             Err(refused) if refused.code() == Code::Unauthenticated => {
                 self.token = None;
                 self.logged_in(client.with_token(None)).await?.status().await
@@ -138,13 +140,13 @@ impl OperatorClient {
         }
     }
 
-    /// All active alarms.
+    /// Lists the active alarms.
     pub async fn alarms(&mut self) -> Result<Vec<AlarmMember>, Status> {
         let request = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
         self.alarm(request).await
     }
 
-    /// Clears the alarm CORRUPT of a member.
+    /// Clears a member's CORRUPT alarm.
     pub async fn disarm_corrupt(&mut self, member_id: u64) -> Result<(), Status> {
         let (action, alarm) = (AlarmAction::Deactivate as i32, AlarmType::Corrupt as i32);
         self.alarm(AlarmRequest { action, member_id, alarm }).await.map(drop)
@@ -154,10 +156,11 @@ impl OperatorClient {
         Ok(self.changing().await?.maintenance().alarm(request).await?.into_inner().alarms)
     }
 
-    /// Asks a member to take over the leader's state. Returns the entry up to which it has; 0: not yet.
+    /// Requests that a member replace its state with the leader's. Returns the last entry of the installed
+    /// state, or 0 if it is not installed yet.
     ///
-    /// Errors: `FailedPrecondition` of the member that no alarm names; else that of the last URL, which may
-    /// lead to another member.
+    /// Fails with `FailedPrecondition` if the member has no alarm, else with the error of the last URL, which
+    /// may belong to another member.
     pub async fn reseed(&self, member: &Member) -> Result<u64, Status> {
         let mut refused = Status::unavailable("the member has no client URL");
         for url in &member.client_ur_ls {
@@ -167,7 +170,7 @@ impl OperatorClient {
                 Ok(answered) => return Ok(answered.get_ref().installed),
                 Err(status) if status.code() == Code::FailedPrecondition => return Err(status),
                 Err(status) if status.code() == Code::NotFound => {
-                    refused = Status::unavailable(status.message()); // It may lead to the member later.
+                    refused = Status::unavailable(status.message()); // The URL may reach the member later.
                 }
                 Err(status) => refused = status,
             }
@@ -175,12 +178,12 @@ impl OperatorClient {
         Err(refused)
     }
 
-    /// Tries the URLs of a member last from now on.
+    /// Moves the URLs of a member to the end of the endpoints.
     pub fn avoid(&mut self, member: &Member) {
         self.endpoints.sort_by_key(|url| member.client_ur_ls.contains(url));
     }
 
-    /// Other ways into the cluster than those that were given: members come and go.
+    /// Adds the members' client URLs to the endpoints, because membership may change.
     pub fn add_endpoints(&mut self, members: &[Member]) {
         for url in members.iter().flat_map(|member| &member.client_ur_ls) {
             if !self.endpoints.contains(url) {
@@ -189,21 +192,23 @@ impl OperatorClient {
         }
     }
 
-    /// The endpoint that was reached last, or that is tried first.
+    /// Returns the endpoint that was reached last, or that is tried first.
     pub fn endpoint(&self) -> &str {
         self.endpoints.first().map_or("", String::as_str)
     }
 
-    /// Begins with another endpoint the next time, and with another token.
+    /// Starts with another endpoint and a new token next time.
     pub fn turn_away(&mut self) {
         self.endpoints.rotate_left(1);
         self.token = None;
     }
 
-    /// A connection to the first endpoint that takes one and has a leader, with a token if there is a user.
+    /// Connects to the first endpoint that is reachable and has a leader, and authenticates if there is a
+    /// user.
     ///
-    /// Errors: what members say of the user. `Unavailable` with a reason for each endpoint; `NotFound` with
-    /// the same, if no endpoint has answered as a member for 30 s, or if all are another kind of server.
+    /// Fails with errors of authentication, or with `Unavailable` and a reason for each endpoint. The latter
+    /// becomes `NotFound` if no endpoint has responded like a member for 30 s, or if all are other kinds of
+    /// servers.
     pub async fn reached(&mut self) -> Result<Client, Status> {
         let asked = *self.asked.get_or_insert_with(Instant::now);
         let (mut reasons, mut others) = (Vec::new(), 0);
@@ -212,13 +217,13 @@ impl OperatorClient {
             let reason = match self.ask(&url).await {
                 Ok((client, status)) => {
                     if status.leader != 0 {
-                        // Tried first the next time.
+                        // Try this endpoint first next time.
                         self.endpoints.swap(0, at);
                         return Ok(client);
                     }
                     "no leader".to_owned()
                 }
-                // Another member would say the same of the user.
+                // Authentication would fail at other members as well.
                 Err(status) if is_of_user(&status) => return Err(status),
                 Err(status) if status.code() == Code::Unimplemented => {
                     others += 1;
@@ -230,7 +235,7 @@ impl OperatorClient {
             };
             reasons.push(format!("{url}: {reason}"));
         }
-        // In the same order each time, also after `turn_away`.
+        // Use a stable order, which `turn_away` does not affect.
         reasons.sort_unstable();
         let (reasons, is_late) = (reasons.join("; "), asked.elapsed() >= self.first_answer_within);
         if !self.has_answered && (is_late || others == self.endpoints.len()) {
@@ -239,10 +244,11 @@ impl OperatorClient {
         Err(Status::unavailable(reasons))
     }
 
-    /// A connection, with a token if there is a user, and what the member says of itself.
+    /// Connects, authenticates if there is a user, and returns the member's status.
     async fn ask(&mut self, url: &str) -> Result<(Client, StatusResponse), Status> {
         let client = self.dial(url).await?;
-        // Before the login, which needs a leader. A member may want the login for it.
+        // Request the status before authenticating, which needs a leader. Some members require a token for
+        // it.
         let answered = client.status().await;
         let is_refused = |status: &Status| status.message().starts_with(OF_MEMBER);
         self.has_answered |= answered.as_ref().map_or_else(is_refused, |_| true);
@@ -265,7 +271,7 @@ impl OperatorClient {
         let (Some((name, password)), None) = (&self.user, &self.token) else { return Ok(client) };
         match client.authenticate(name, password).await {
             Ok(token) => self.token = Some(token),
-            // Users are not checked: as etcdctl, go on without a token.
+            // Authentication is disabled: continue without a token, like etcdctl.
             Err(status) if status.message().contains(NOT_ENABLED) => {}
             Err(status) => return Err(status),
         }
@@ -273,23 +279,22 @@ impl OperatorClient {
     }
 
     async fn dial(&self, url: &str) -> Result<Client, Status> {
-        // Each request has a deadline; streams have none.
+        // Requests have a deadline, streams do not.
         let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN);
         let channel = self.dialer.channel_to(url, limit).await.map_err(Status::unavailable)?;
         Ok(Client::new(channel).with_token(self.token.clone()).within(ANSWER_WITHIN))
     }
 }
 
-/// Whether a call was refused because of its user, as etcd refuses it.
 fn is_of_user(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied)
 }
 
-/// Whether a call may succeed later: nothing was wrong with the request.
+/// Reports whether a call may succeed later, because the request itself was valid.
 pub fn may_pass(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => true,
-        // A learner that is not in sync, and servers that wait until a change has settled.
+        // A learner that is not in sync, or a server that waits for a change to settle.
         Code::FailedPrecondition => true,
         _ => false,
     }
@@ -302,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of HTTP/1 alone, which keeps connections open.
+    /// An HTTP/1 server that keeps connections open.
     async fn web_server() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

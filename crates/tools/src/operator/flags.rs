@@ -1,4 +1,4 @@
-//! Flags of a client, named and read as etcdctl does.
+//! Client flags, with the names and meaning of etcdctl's.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub struct ClientFlags {
     password: Option<String>,
 }
 
-/// Why there is no client.
+/// Invalid client flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientFlagsError {
     #[error("--user is not NAME:PASSWORD, and there is no --password")]
@@ -49,7 +49,7 @@ pub enum ClientFlagsError {
 }
 
 impl ClientTlsFlags {
-    /// As etcdctl: an endpoint without a scheme is reached by TLS if there are files for it.
+    /// Adds missing schemes. Like etcdctl, uses TLS if there are files for it.
     pub fn with_schemes(&self, endpoints: &[String]) -> Vec<String> {
         let is_secure = self.cacert.is_some() || self.cert.is_some() || self.insecure_skip_tls_verify;
         let scheme = if is_secure { "https" } else { "http" };
@@ -65,7 +65,7 @@ impl ClientTlsFlags {
         PortTls {
             own: own.map(|(certificate, key)| KeyPair { certificate, key }),
             trusted_ca_file: self.cacert.clone(),
-            // Such a port takes any certificate.
+            // Disables certificate verification.
             is_self_signed: self.insecure_skip_tls_verify,
             ..PortTls::default()
         }
@@ -73,7 +73,7 @@ impl ClientTlsFlags {
 }
 
 impl ClientFlags {
-    /// A client of the cluster at `endpoints`. To be called on a runtime.
+    /// Creates a client of the cluster at `endpoints`. Must be called on a runtime.
     pub fn client(&self, endpoints: &[String]) -> Result<OperatorClient, ClientFlagsError> {
         Ok(OperatorClient::new(self.tls.with_schemes(endpoints), &self.tls.port(), self.user()?)?)
     }

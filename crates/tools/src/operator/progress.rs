@@ -1,5 +1,4 @@
-//! Takes steps until nothing is left to do, and prints lines about progress. They are for people: they go to
-//! standard error.
+//! Runs steps until the operation is complete, and prints its progress to standard error.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -9,26 +8,25 @@ use tonic::Status;
 
 use super::client::may_pass;
 
-/// Between two steps.
 const STEP_EVERY: Duration = Duration::from_millis(500);
-/// Between two lines about the same wait.
+/// Minimum interval between lines about the same wait.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
-/// What a look at the cluster led to.
+/// Result of a step.
 pub enum StepReport {
-    /// A step was taken: progress, if the line is another one than before.
+    /// A step was taken. Counts as progress if the line differs from the previous one.
     Moved(String),
-    /// A member comes nearer, or not: said now and then.
+    /// A member is catching up. Printed periodically.
     Nears {
         line: String,
         is_nearer: bool,
     },
-    /// Nothing could be done yet.
+    /// No step is possible yet.
     Waits(String),
     Done(String),
 }
 
-/// Why a run ended early; `R` is what the plan refuses.
+/// Failure of an operation; `R` is a rejection by its plan.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<R: Error + 'static> {
     #[error(transparent)]
@@ -39,7 +37,7 @@ pub enum RunError<R: Error + 'static> {
     Stuck { seconds: u64, reason: String },
 }
 
-/// Takes steps until one says that all is done, or until nothing was progress for `patience`.
+/// Runs steps until the operation is complete, or until `patience` passes without progress.
 pub async fn run<R: Error + 'static>(
     patience: Duration,
     mut step: impl AsyncFnMut() -> Result<StepReport, RunError<R>>,
@@ -62,7 +60,7 @@ pub async fn run<R: Error + 'static>(
     }
 }
 
-/// The line of a call that may succeed later; otherwise the end.
+/// Converts a failed call to a wait if it may succeed later, otherwise to an error.
 pub fn later<R: Error + 'static>(status: &Status, action: &str) -> Result<StepReport, RunError<R>> {
     let line = format!("{action}: {}", status.message());
     if may_pass(status) { Ok(StepReport::Waits(line)) } else { Err(RunError::Call(line)) }
@@ -72,12 +70,12 @@ pub fn say(line: &str) {
     let _unwritten = writeln!(io::stderr(), "{line}");
 }
 
-/// What was printed last, and when.
+/// Last printed line, and its time.
 struct PrintedLine {
     line: String,
     is_gradual: bool,
     at: Instant,
-    /// The last progress.
+    /// Time of the last progress.
     moved: Instant,
 }
 
@@ -87,7 +85,7 @@ impl PrintedLine {
         PrintedLine { line: String::new(), is_gradual: false, at: now, moved: now }
     }
 
-    /// `is_gradual`: one of many lines of the same wait, each of them another one.
+    /// Prints a line if it is due. `is_gradual` is true for a line that changes during a single wait.
     fn line(&mut self, line: String, is_progress: bool, is_gradual: bool) {
         let (now, is_new) = (Instant::now(), line != self.line);
         if is_new && is_progress {

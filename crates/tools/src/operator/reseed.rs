@@ -1,4 +1,4 @@
-//! `member reseed`: a member that an alarm CORRUPT names takes over the leader's state, and serves again.
+//! `member reseed`: a member with a CORRUPT alarm replaces its state with the leader's, and resumes service.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::reseed_plan::{self, KnownCluster, ReseedRefusal, ReseedStep};
 
 pub struct Reseeding {
     pub client: OperatorClient,
-    /// Name or id of the member.
+    /// Name or ID of the member.
     pub wanted: String,
-    /// The member whose alarm was cleared here, and what to say when it knows that.
+    /// Member whose alarm was cleared by this run, and the message to print once the member has applied that.
     pub cleared: Option<(Member, String)>,
 }
 
@@ -50,10 +50,10 @@ impl Reseeding {
         }
     }
 
-    /// Asks the member to take over the leader's state, and clears the alarm once it has.
+    /// Requests that the member install the leader's state, and clears the alarm once it has.
     async fn reseed(&mut self, member: &Member) -> Result<StepReport, RunError<ReseedRefusal>> {
         let (name, id) = (&self.wanted, member.id);
-        // What the cluster is asked meanwhile is asked of others: this member applies nothing.
+        // Use other endpoints for further requests: this member has stopped applying.
         self.client.avoid(member);
         match self.client.reseed(member).await {
             Ok(0) => Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to get the leader's state"))),
@@ -71,7 +71,7 @@ impl Reseeding {
                     format!("{name} ({id:x}) is of a version that cannot be re-seeded: use member replace");
                 Err(RunError::Call(line))
             }
-            // The alarm is known here and not there yet, or is cleared by another run.
+            // The member has not applied the alarm yet, or another run has cleared it.
             Err(status) if status.code() == Code::FailedPrecondition => {
                 Ok(StepReport::Moved(status.message().to_owned()))
             }
@@ -79,8 +79,8 @@ impl Reseeding {
         }
     }
 
-    /// Done when the member has applied that the alarm is cleared: it may lag, and serves nothing before. One
-    /// that has nothing installed any more has a new alarm.
+    /// Completes once the member has applied the cleared alarm; it may lag, and does not serve requests
+    /// before. If it has no installed state, there is a new alarm.
     async fn served(&mut self, member: Member, line: String) -> Result<StepReport, RunError<ReseedRefusal>> {
         let report = match self.client.reseed(&member).await {
             Ok(0) => return Ok(StepReport::Moved(format!("a new alarm CORRUPT names {}", self.wanted))),

@@ -1,31 +1,31 @@
-//! The next step of a re-seeding, from what the cluster says alone.
+//! Plan of a re-seeding: computes the next step from the state of the cluster.
 
 use api::etcdserverpb::{AlarmMember, AlarmType, Member};
 
-/// What is known of a cluster.
+/// Observed state of a cluster.
 pub struct KnownCluster<'a> {
     pub members: &'a [Member],
     pub alarms: &'a [AlarmMember],
-    /// Members that answer calls of clients.
+    /// IDs of the reachable members.
     pub answering: &'a [u64],
-    /// 0 if it is not known.
+    /// ID of the leader; 0 if unknown.
     pub leader: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReseedStep<'a> {
-    /// No alarm names the member.
+    /// The member has no alarm.
     Nothing,
-    /// It does not answer.
+    /// The member is not reachable.
     AwaitAnswer,
-    /// An alarm CORRUPT names the leader too: its state is no better. It hands over by itself, within
+    /// The leader has a CORRUPT alarm as well, so its state is not usable. It transfers its leadership within
     /// seconds.
     AwaitLeader { leader: u64 },
-    /// It is to take over the leader's state.
+    /// The member can install the leader's state.
     Reseed(&'a Member),
 }
 
-/// Why a member is not re-seeded.
+/// Reason why a member cannot be re-seeded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReseedRefusal {
     #[error("{0} is not a member of the cluster")]
@@ -45,7 +45,7 @@ pub enum ReseedRefusal {
 }
 
 impl KnownCluster<'_> {
-    /// Whether an alarm CORRUPT names a member, or none for 0.
+    /// Reports whether a member has a CORRUPT alarm. ID 0 means an alarm without a member.
     fn is_corrupt(&self, member_id: u64) -> bool {
         self.alarms.contains(&AlarmMember { member_id, alarm: AlarmType::Corrupt as i32 })
     }
@@ -54,7 +54,7 @@ impl KnownCluster<'_> {
         self.answering.contains(&member.id)
     }
 
-    /// The member with a name, or with an id in hexadecimal digits.
+    /// Finds the member by name, or by hexadecimal ID.
     fn member(&self, wanted: &str) -> Result<&Member, ReseedRefusal> {
         let id = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
         if let Some(member) = self.members.iter().find(|member| Some(member.id) == id) {
@@ -68,7 +68,7 @@ impl KnownCluster<'_> {
         }
     }
 
-    /// The voters besides `member` must be a quorum.
+    /// Returns an error unless the reachable voters without `member` form a quorum.
     fn check_quorum(&self, member: &Member, name: &str) -> Result<(), ReseedRefusal> {
         let voters: Vec<&Member> = self.members.iter().filter(|member| !member.is_learner).collect();
         let others = || voters.iter().filter(|voter| voter.id != member.id);
@@ -83,7 +83,7 @@ impl KnownCluster<'_> {
     }
 }
 
-/// The next step for the member with a name or an id.
+/// Returns the next step for the member with a name or ID.
 pub fn next<'a>(cluster: &'a KnownCluster<'_>, wanted: &str) -> Result<ReseedStep<'a>, ReseedRefusal> {
     let member = cluster.member(wanted)?;
     if !cluster.is_corrupt(member.id) {
@@ -100,8 +100,8 @@ pub fn next<'a>(cluster: &'a KnownCluster<'_>, wanted: &str) -> Result<ReseedSte
 mod tests {
     use super::*;
 
-    /// Each word is a member: `a!` does not answer, `*a` leads, `~a` is a learner, `a#` has an alarm. `0#` is
-    /// an alarm that names no member. Ids count from a0.
+    /// Each word is a member: `a!` is unreachable, `*a` is the leader, `~a` a learner, `a#` has an alarm.
+    /// `0#` is an alarm without a member. IDs start at a0.
     fn step(cluster: &str, wanted: &str) -> String {
         let (mut members, mut alarms, mut answering, mut leader) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (position, word) in cluster.split_whitespace().enumerate() {

@@ -1,24 +1,21 @@
-//! `kv-server top`: the figures of the members' status pages, in a terminal.
+//! `kv-server top`: shows the metrics of the members' status pages in a terminal.
 //!
 //! ```text
-//!   endpoints ─▶ figures: fetch ─▶ clean ─▶ rates ─▶ show: tables ─▶ picture ─▶ terminal, or plain text (--once)
+//!   endpoints ─▶ figures: fetch ─▶ clean ─▶ rates ─▶ show: tables ─▶ screen ─▶ terminal, or text (--once)
 //!                                                     ▲
 //!                                           keys ─▶ state
 //! ```
 //!
-//! * Reads only: `GET /ui/status.json` of listeners of `--listen-metrics-urls`, and nothing else.
-//! * What a server sends is untrusted. An answer has limits of size and time. Its texts reach the screen
-//!   without control and formatting characters; no number can end the program.
-//! * An endpoint that does not answer is a row that says so, and delays no other endpoint.
-//! * A picture is a function of figures and state. Without color it shows the same facts.
-//! * The terminal has its modes back when the program ends: by a key, by SIGTERM or SIGINT, by an error or by
-//!   a panic.
-//!
-//! Must not depend on a running member: it is a client like any other.
+//! * Read-only: requests `GET /ui/status.json` from listeners of `--listen-metrics-urls`.
+//! * Responses are untrusted. Their size and time are limited, their texts are stripped of control and
+//!   formatting characters, and no number can crash the program.
+//! * An unreachable endpoint is shown as such, and does not delay other endpoints.
+//! * The screen is a function of metrics and state. Colors do not add information.
+//! * Terminal modes are restored at exit: by a key, SIGTERM, SIGINT, an error or a panic.
 
-mod figures; // what the members say
+mod figures; // metrics of the members
 
-mod show; // how it is shown
+mod show; // rendering
 
 mod terminal; // modes, events
 

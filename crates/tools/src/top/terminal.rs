@@ -1,4 +1,4 @@
-//! The terminal: its modes, its events, and the loop that shows figures until the user ends it.
+//! Terminal modes and events, and the loop that shows metrics until the user quits.
 
 use std::io::{self, Stdout, Write};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::figures::{ClusterFigures, DocumentSource};
 use super::show::{Next, ScreenState, Theme, draw};
 use process::shutdown;
 
-/// Raw mode and the second screen, until it is dropped.
+/// Raw mode and the alternate screen, until dropped.
 struct Modes;
 
 impl Modes {
@@ -28,7 +28,7 @@ impl Modes {
     }
 
     fn restore() {
-        // There is no other way to a terminal that refuses this.
+        // Errors cannot be handled: the terminal is unusable.
         let _unrestored = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
         let _unrestored = disable_raw_mode();
         let _unwritten = io::stdout().flush();
@@ -41,7 +41,7 @@ impl Drop for Modes {
     }
 }
 
-/// A panic's message would be written to the second screen, and vanish with it.
+/// Installs a panic hook that restores the terminal. A message on the alternate screen would be lost.
 fn restore_before_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -50,7 +50,7 @@ fn restore_before_panics() {
     }));
 }
 
-/// Asks every endpoint again and again, and shows the answers until a key or a signal.
+/// Polls all endpoints, and shows their metrics until a key or a signal.
 pub async fn run(
     sources: &[DocumentSource],
     cluster: &mut ClusterFigures,
@@ -58,12 +58,12 @@ pub async fn run(
     every: Duration,
     theme: Theme,
 ) -> io::Result<()> {
-    // Registered before the modes are set: a signal in between would leave them set.
+    // Register the handler before setting the modes: an earlier signal would leave them set.
     let mut signalled = Box::pin(shutdown::signalled()?);
     let _modes = Modes::set()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
     let mut events = EventStream::new();
-    // Each endpoint has its own pace, so that none waits for another one.
+    // Poll endpoints independently, so that they do not delay each other.
     let ask = |at: usize, pause: Duration| {
         let source = &sources[at];
         async move {
@@ -111,7 +111,7 @@ fn show(
 mod tests {
     use super::*;
 
-    /// Set in a second run of this test, which panics in a terminal.
+    /// Set in a subprocess of this test, which panics in a terminal.
     const PANICS: &str = "KV_SERVER_TOP_PANICS";
 
     #[test]

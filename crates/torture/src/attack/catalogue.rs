@@ -10,11 +10,10 @@ use super::preload::Preload;
 
 type Strike = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// One attack: what it needs, and what it does until its end.
 pub struct Attack {
     pub name: &'static str,
     pub preload: Preload,
-    /// Where another member must be impersonated.
+    /// Minimum number of members, for attacks that impersonate another member.
     pub members_min: u16,
     /// `ulimit -n` of the server.
     pub descriptors_max: Option<u32>,
@@ -30,7 +29,7 @@ const fn attack(name: &'static str, strike: fn(Ground) -> Strike) -> Attack {
     Attack { name, preload, members_min: 1, descriptors_max: None, quota_bytes: None, bounds, strike }
 }
 
-/// Bodies over HTTP/2 and objects through the gateway have a bound each, and both are filled.
+/// Bounds of attacks that fill both budgets: bodies over HTTP/2, and objects through the gateway.
 const HOARDS: AttackBounds = AttackBounds { rss_growth: 448 << 20, ..BOUNDS };
 
 pub static ATTACKS: &[Attack] = &[

@@ -1,31 +1,31 @@
-//! Attacks on a running server, while healthy clients measure what they notice of it.
+//! Attacks on a running server, while healthy clients measure the impact.
 //!
 //! ```sh
 //! cargo run --release -p torture -- attack                                    # all attacks on kv-server, 30 s each
-//! cargo run --release -p torture -- attack --etcd interop/bin/etcd            # and on etcd, in turn
+//! cargo run --release -p torture -- attack --etcd interop/bin/etcd            # and on etcd
 //! cargo run --release -p torture -- attack --only ping-flood --seconds 5
 //! cargo run --release -p torture -- attack --share 0 3 --tries 2              # a third of the attacks, as the gate does
 //! cargo run --release -p torture -- attack --repeat 100 --seconds 1           # what does each attack leave?
 //! cargo run --release -p torture -- attack --members 3 --only large-puts      # where a quorum matters
 //! ```
 //!
-//! Each attack has a fresh cluster. Its verdict: no process ended; p99 of the healthy calls during the attack
-//! at most five times that of before; resident memory at most 256 MiB more; latencies normal again within 5
-//! s.
+//! Each attack has a fresh cluster. It passes if no process exits, p99 of the healthy calls during the
+//! attack is at most five times the previous one, resident memory grows by at most 256 MiB, and latencies
+//! are normal again within 5 s.
 //!
 //! * Loopback only. Everything is bounded in time, number and rate.
-//! * Members are ended by their own handles, also when a trial fails or is interrupted.
+//! * Members are killed through their own handles, also when a trial fails or is interrupted.
 
-mod http2; // HTTP/2, by the rules and against them
+mod http2; // HTTP/2, compliant and malicious
 mod target; // the cluster under attack
 
-mod figures; // what healthy clients measure, and the verdict
-mod preload; // what the store holds before
+mod figures; // measurements of healthy clients, and the verdict
+mod preload; // initial contents of the store
 
-mod attacks; // what attackers do
+mod attacks; // the attackers
 mod catalogue; // all attacks, by name
 
-mod trial; // one attack on one program
+mod trial; // an attack on a program
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,33 +41,31 @@ use figures::outcome::AttackOutcome;
 use target::ServerProgram;
 use trial::Trial;
 
-/// Below the server and the healthy clients.
+/// Lower priority than the server and the healthy clients.
 const ATTACKER_NICENESS: i32 = 5;
 
-/// What to do.
 #[derive(Clone, Debug)]
 pub struct AttackOptions {
     pub duration: Duration,
-    /// How often each attack is made on the same members. What is left after the last one is compared with
-    /// what was left after the first one.
+    /// Repetitions of each attack on the same members. The usage after the last repetition is
+    /// compared with the usage after the first.
     pub repeats: u32,
     pub members: u16,
-    /// Names; empty: all.
+    /// Names of the attacks; empty for all.
     pub only: Vec<String>,
-    /// The n-th of so many shares of the attacks.
+    /// `(n, m)` selects the n-th of m shares of the attacks.
     pub share: (usize, usize),
-    /// An attack whose verdict is bad is made so often before that counts: other programs on the machine
-    /// disturb latencies. A process that ended is not tried again.
+    /// Attempts before a bad verdict counts, because other programs on the machine disturb
+    /// latencies. An attack that made a process exit is not retried.
     pub tries: u32,
-    /// A 99th percentile below this is good.
+    /// A 99th percentile below this is always accepted.
     pub p99_floor: Duration,
-    /// A second program, attacked in turn and not judged.
+    /// A second program, attacked after the first without a verdict.
     pub etcd: Option<PathBuf>,
-    /// Where the outcomes are written as JSON.
     pub json: Option<PathBuf>,
 }
 
-/// Makes the attacks; whether each verdict on the first program is good.
+/// Runs the attacks. Reports whether the first program passes all of them.
 pub fn run(bench: &Environment, order: &AttackOptions) -> Result<bool> {
     let attacks = chosen(order)?;
     raise_descriptor_limit();
@@ -115,8 +113,8 @@ fn chosen(order: &AttackOptions) -> Result<Vec<&'static Attack>> {
     Ok(ATTACKS.iter().enumerate().filter(wanted).map(|(_, attack)| attack).collect())
 }
 
-/// Thousands of connections, and those of the healthy clients. What the hard limit does not give, attacks do
-/// without.
+/// Raises the limit for thousands of attackers and the healthy clients. If the hard limit is too
+/// low, attacks run with fewer connections.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -126,7 +124,7 @@ fn attackers() -> Result<Runtime> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        // Of the calling thread only, as Linux has it.
+        // On Linux, `nice` applies only to the calling thread.
         .on_thread_start(|| {
             let _unchanged = nice(ATTACKER_NICENESS);
         })
@@ -164,7 +162,7 @@ async fn tried(trial: &Trial<'_>, tries: u32) -> AttackOutcome {
     let mut left = tries.max(1);
     loop {
         left -= 1;
-        // A trial that fails does not keep the other attacks from being made.
+        // A failed trial does not stop the remaining attacks.
         let outcome = trial.run().await.unwrap_or_else(|failure| trial.failed(&failure));
         say(&line(&outcome));
         if outcome.passed() || outcome.ended.is_some() || left == 0 {
@@ -173,7 +171,6 @@ async fn tried(trial: &Trial<'_>, tries: u32) -> AttackOutcome {
     }
 }
 
-/// Progress.
 fn line(outcome: &AttackOutcome) -> String {
     let AttackOutcome { attack, program, acts, breaks, before, during, rss_mib, .. } = outcome;
     let verdict = if outcome.passed() { "ok".to_owned() } else { outcome.faults.join(", ") };

@@ -1,4 +1,4 @@
-//! What a store holds before it is attacked.
+//! Contents of a store before it is attacked.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use tokio::task::JoinSet;
 use super::http2::requests;
 use crate::failure::{Attempt, Result};
 
-/// Puts at a time: enough to share syncs, few enough for any limit on concurrent calls.
+/// Concurrent puts: enough to share syncs, few enough for any limit on concurrent calls.
 const CALLERS: u32 = 32;
 const RETRIES_MAX: u32 = 20;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keys `attack/0000000` and following, unless another beginning is named, with values that do not compress.
+/// Keys `attack/0000000` and following, or with another prefix, and values that do not compress.
 #[derive(Clone, Copy, Debug)]
 pub struct Preload {
     pub keys: u32,
     pub value_bytes: usize,
 }
 
-/// More than the caches of a server hold: they fill with what healthy clients write, which is not left by an
-/// attack.
+/// Larger than the caches of a server, which would otherwise grow with the writes of healthy
+/// clients during the attack.
 const CACHES: Preload = Preload { keys: 3_000, value_bytes: 48 << 10 };
 
 pub fn key(number: u32) -> Bytes {
@@ -61,7 +61,7 @@ async fn fill_named(prefix: &'static str, port: u16, preload: &Preload) -> Resul
                 chance.fill(&mut value[..]);
                 let value = Bytes::copy_from_slice(&value);
                 let put = PutRequest { key: named_key(prefix, number), value, ..PutRequest::default() };
-                // The channel dials again when the server has closed the connection.
+                // The channel reconnects after the server closes the connection.
                 let mut answer = kv.put(put.clone()).await;
                 for _ in 0..RETRIES_MAX {
                     if answer.is_ok() {

@@ -1,4 +1,4 @@
-//! The cluster under attack: one member or several, of this program or of etcd, each a process.
+//! The cluster under attack: one or more member processes of kv-server or etcd.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::clients::client::connect;
 use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::{self, MemberPlace};
 
-/// The start of a line says what happened.
+/// The start of a log line suffices to identify the event.
 const LINE_CHARS_SHOWN: usize = 400;
-/// How both programs mark the line that says why they end. What follows it may be a long backtrace.
+/// Markers of the log line with the cause of an exit, in both programs. A long backtrace may follow it.
 const CAUSES: [&str; 5] =
     ["\"level\":\"error\"", "\"level\":\"fatal\"", "\"level\":\"panic\"", "panic: ", "panicked at"];
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which server a program is. Peer ports differ; all else is the same.
+/// Kind of a server. Peer ports differ; everything else is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
     KvServer,
@@ -30,7 +30,7 @@ pub struct ServerProgram {
     pub kind: ProgramKind,
 }
 
-/// How a cluster is started.
+/// Start options of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterSetup {
     pub members: u16,
@@ -42,22 +42,22 @@ pub struct ClusterSetup {
 pub struct AttackTarget {
     pub places: Vec<MemberPlace>,
     processes: Vec<Process>,
-    /// Last: it is removed after the processes have ended.
+    /// Last field: the directory is removed after the processes have exited.
     _scratch: ScratchDir,
 }
 
-/// Public ids, as any client may ask for them.
+/// Public ids, available to any client.
 #[derive(Clone, Debug)]
 pub struct Ids {
     pub cluster: u64,
-    /// In the order of the members' names.
+    /// Ordered by member name.
     pub members: Vec<u64>,
     pub leader: u64,
     pub term: u64,
 }
 
 impl ServerProgram {
-    /// Asks the program what it is.
+    /// Runs the program with `--version` to determine its kind.
     pub fn at(path: &Path) -> Result<ServerProgram> {
         let output = std::process::Command::new(path).arg("--version").output().attempt("run", path)?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -102,7 +102,7 @@ impl AttackTarget {
         self.processes.iter().map(Process::pid).collect()
     }
 
-    /// How a member ended, and the last line that says why.
+    /// Returns the exit status of an exited member, and the last log line with a cause.
     pub fn ended(&mut self) -> Option<String> {
         let ended = self.processes.iter_mut().find_map(|process| process.end())?;
         let is_cause = |line: &&str| CAUSES.iter().any(|cause| line.contains(cause));

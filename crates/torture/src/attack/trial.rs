@@ -1,10 +1,10 @@
-//! One attack on one program, from the start of its members to their end.
+//! One attack on one program, from the start of its members to their exit.
 //!
 //! ```text
 //!   start ▶ preload ▶ healthy load: warm up │ calm │ attack │ 5 s to settle, and a last look │ ▶ verdict ▶ kill
 //! ```
 //!
-//! Attackers run on a runtime with low priority: on a machine with two cores they would otherwise take the
+//! Attackers run on a low-priority runtime: on a machine with two cores they would otherwise take the
 //! processor time that the healthy clients measure with.
 
 use std::sync::Arc;
@@ -34,11 +34,10 @@ pub struct Trial<'a> {
     pub program: &'a ServerProgram,
     pub members: u16,
     pub duration: Duration,
-    /// How often the attack is made, one after the other on the same members.
+    /// Number of consecutive runs of the attack on the same members.
     pub repeats: u32,
-    /// A 99th percentile below this is good.
+    /// A 99th percentile below this is always accepted.
     pub p99_floor: Duration,
-    /// Where attackers run.
     pub attackers: Handle,
 }
 
@@ -47,7 +46,7 @@ impl Trial<'_> {
         let setup = self.setup();
         let mut target = AttackTarget::start(self.bench, self.program, &setup)?;
         let port = target.client_ports()[0];
-        // A quota bounds what is written after it.
+        // With a quota, the cache fill would use it up.
         if self.repeats > 1 && self.attack.quota_bytes.is_none() {
             preload::fill_caches(port).await?;
         }
@@ -113,7 +112,7 @@ impl Trial<'_> {
         }))
     }
 
-    /// The outcome of a trial that could not be made, which is a bad one.
+    /// Returns the failing outcome of a trial that could not run.
     pub fn failed(&self, failure: &ExperimentError) -> AttackOutcome {
         let now = Instant::now();
         AttackOutcome::of(Findings {
@@ -149,8 +148,8 @@ pub fn name(kind: ProgramKind) -> &'static str {
     }
 }
 
-/// The usage once no more descriptors are open than after the first repetition; else after a minute. What is
-/// slow to close is no leak.
+/// Waits until no more descriptors are open than after the first repetition, at most a minute, and
+/// returns the usage. Slow closing is not a leak.
 async fn settled(pids: &[u32], first: Option<ProcessUsage>) -> ProcessUsage {
     let began = Instant::now();
     loop {
@@ -163,8 +162,8 @@ async fn settled(pids: &[u32], first: Option<ProcessUsage>) -> ProcessUsage {
     }
 }
 
-/// Waits until a moment, or until a member has ended. Keeps the newest usage of `pids`: there is none after
-/// an end.
+/// Waits until a deadline or until a member exits. Retains the latest usage of `pids`, which is
+/// unavailable after an exit.
 async fn wait(
     target: &mut AttackTarget,
     until: Instant,

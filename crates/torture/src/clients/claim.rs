@@ -1,28 +1,29 @@
-//! Requests of clients and their answers, compared with what a member has.
+//! Client requests and responses, checked against the state of a member.
 //!
-//! Every acknowledged write has a revision, so nothing has to be searched for: each key must be in a state
-//! that the claims allow, and each revision must hold exactly what it was given for.
+//! Every acknowledged write has a revision, so the check needs no search: each key must be in a state that
+//! the claims permit, and each revision must contain exactly the write that was acknowledged with it.
 //!
 //! ```text
-//!   baseline (what was once read) ─┐
-//!   claims: asked, perhaps answered ┼─▶ check ─▶ violations
+//!   baseline (an earlier read)     ─┐
+//!   claims: sent, maybe acknowledged┼─▶ check ─▶ violations
 //!   state now, history by revision ─┘
 //! ```
 //!
-//! * Values are never sent twice, so a value names the request that wrote it.
-//! * An unanswered request may have happened, at any later time, once or never.
-//! * `at` counts what the experiment orders by: bytes of a recording, or nanoseconds. Only the order matters.
+//! * Values are never sent twice, so a value identifies the request that wrote it.
+//! * A request without a response may have been applied once, at any later time, or never.
+//! * `at` is the position that the experiment orders by: bytes of a recording, or nanoseconds. Only the
+//!   order matters.
 //!
-//! The crate `checker` wants every change in order, as a watch shows it. After a power cut there is only what
-//! the store holds, so states are compared here.
+//! The crate `checker` needs every change in order, like a watch delivers it. After a power loss only the
+//! contents of the store are available, so this module compares states.
 //!
-//! Knows nothing of processes or disks.
+//! Independent of processes and disks.
 
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
-/// A change that a client asks for.
+/// A change requested by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Put {
@@ -38,7 +39,7 @@ pub enum Effect {
     },
 }
 
-/// An effect that was asked for.
+/// A requested effect and its acknowledgement.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub effect: Effect,
@@ -52,7 +53,6 @@ pub struct Acknowledgement {
     pub revision: i64,
 }
 
-/// One key as a member has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyState {
     pub value: Bytes,
@@ -61,7 +61,6 @@ pub struct KeyState {
     pub version: i64,
 }
 
-/// All keys as a member has them.
 #[derive(Clone, Debug, Default)]
 pub struct MemberKeys {
     pub revision: i64,
@@ -69,7 +68,7 @@ pub struct MemberKeys {
 }
 
 impl Effect {
-    /// The keys with what they become.
+    /// Returns the written keys with their new values; `None` for a delete.
     pub fn writes(&self) -> Vec<(&Bytes, Option<&Bytes>)> {
         match self {
             Effect::Put { key, value } => vec![(key, Some(value))],
@@ -80,25 +79,25 @@ impl Effect {
 }
 
 impl Claim {
-    /// The revision that was acknowledged by `cutoff`.
+    /// Returns the revision if it was acknowledged by `cutoff`.
     fn acknowledged(&self, cutoff: u64) -> Option<i64> {
         self.answer.filter(|answer| answer.at <= cutoff).map(|answer| answer.revision)
     }
 }
 
-/// What is known of one key.
+/// Known writes of a key.
 #[derive(Default)]
 struct KeyFate<'a> {
-    /// The newest acknowledged write or delete, with the value.
+    /// The latest acknowledged write or delete, with the value.
     newest: Option<(i64, Option<&'a Bytes>)>,
-    /// Deletes that may have happened: the revision if it was acknowledged.
+    /// Possible deletes, with the revision if it was acknowledged.
     deletes: Vec<Option<i64>>,
-    /// By value: the revision, if it was acknowledged, and the claim.
+    /// Possible puts by value, with the revision if it was acknowledged, and the index of the claim.
     puts: HashMap<&'a Bytes, (Option<i64>, usize)>,
 }
 
-/// Everything wrong with `state`, given that all answers up to `cutoff` must hold. `baseline` was read
-/// earlier from the same member or cluster, and holds as well.
+/// Returns all violations in `state`, given that all acknowledgements up to `cutoff` must hold.
+/// `baseline` was read earlier from the same member or cluster, and must hold as well.
 pub fn check(claims: &[Claim], cutoff: u64, baseline: &MemberKeys, state: &MemberKeys) -> Vec<String> {
     let mut violations = Vec::new();
     let fates = fates(claims, cutoff, baseline);
@@ -177,7 +176,7 @@ fn check_key(fate: &KeyFate<'_>, found: Option<&KeyState>, revision: i64) -> Opt
     }
 }
 
-/// One revision is one request's, and a txn is there wholly or not at all.
+/// Checks that each revision belongs to a single request, and that a txn is present completely or absent.
 fn check_revisions(
     fates: &HashMap<&Bytes, KeyFate<'_>>,
     claims: &[Claim],
@@ -204,8 +203,8 @@ fn check_revisions(
     violations
 }
 
-/// What holds of any history, also if members crashed: a write that began after another was answered has the
-/// greater revision, and no two requests have the same one (but deletes of nothing, which change nothing).
+/// Checks properties of any history, crashes included: a write that started after another was acknowledged
+/// has the greater revision, and no two requests share one. Deletes without an effect are exempt.
 pub fn check_order(claims: &[Claim]) -> Vec<String> {
     let mut violations = Vec::new();
     let answered = || claims.iter().filter_map(|claim| claim.answer.map(|answer| (claim, answer)));

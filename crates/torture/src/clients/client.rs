@@ -1,4 +1,4 @@
-//! The calls that experiments make. Rare next to a load generator's, so through tonic.
+//! The calls that experiments make. They are few compared with a load generator's, so tonic suffices.
 
 use std::time::Duration;
 
@@ -16,17 +16,16 @@ use client::{Channel, Client};
 use super::claim::{Effect, KeyState, MemberKeys};
 use crate::failure::{Attempt, ExperimentError, Result};
 
-/// The first byte of each key of a filling, and of no other key.
+/// First byte of each key of a filling, and of no other key.
 pub(super) const FILLING: u8 = b'~';
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// A connection to the member at `port`, whose calls take `timeout` at most.
+/// Connects to the member at `port`; calls time out after `timeout`.
 pub async fn connect(port: u16, timeout: Duration) -> Result<Client> {
     let dialled = Client::connect(format!("http://127.0.0.1:{port}"), timeout).await;
     dialled.or_say(&format!("dial port {port}"))
 }
 
-/// A connection to one member.
 #[derive(Clone)]
 pub struct MemberClient {
     kv: KvClient<Channel>,
@@ -34,7 +33,7 @@ pub struct MemberClient {
 }
 
 impl MemberClient {
-    /// Calls wait for `timeout` at most.
+    /// Connects to the member at `port`; calls time out after `timeout`.
     pub async fn connect(port: u16, timeout: Duration) -> Result<MemberClient> {
         let client = connect(port, timeout).await?;
         Ok(MemberClient {
@@ -43,7 +42,7 @@ impl MemberClient {
         })
     }
 
-    /// Asks for a change and returns its revision.
+    /// Makes the change and returns its revision.
     pub async fn make(&mut self, effect: &Effect) -> Result<i64> {
         match effect {
             Effect::Put { key, value } => {
@@ -71,12 +70,12 @@ impl MemberClient {
         self.kv.compact(request).await.or_say("compact").map(drop)
     }
 
-    /// Everything but a filling, as of now: linearizable.
+    /// Reads all keys except a filling's at the current revision: linearizable.
     pub async fn everything(&mut self) -> Result<MemberKeys> {
         self.read_all(0, false).await
     }
 
-    /// Everything but a filling as of a revision that this member has applied: serializable.
+    /// Reads all keys except a filling's at a revision that this member has applied: serializable.
     pub async fn applied(&mut self, revision: i64) -> Result<MemberKeys> {
         self.read_all(revision, true).await
     }
@@ -94,7 +93,7 @@ impl MemberClient {
         Ok(MemberKeys { revision: header_revision(answer.header)?, keys: keys.collect() })
     }
 
-    /// How many keys of a filling there are now: linearizable.
+    /// Counts the keys of a filling: linearizable.
     pub async fn count_of_filling(&mut self) -> Result<u64> {
         let request = RangeRequest {
             key: Bytes::from_static(&[FILLING]),
@@ -106,14 +105,14 @@ impl MemberClient {
         u64::try_from(answer.count).or_say("count")
     }
 
-    /// One key as it is: linearizable.
+    /// Reads the current state of a key: linearizable.
     pub async fn now(&mut self, key: &Bytes) -> Result<Option<KeyState>> {
         self.at(key, 0).await.map_err(|failure| {
             failure.unwrap_or_else(|| ExperimentError::new("a read of the present was compacted"))
         })
     }
 
-    /// One key as it was; `Err(None)`: that is compacted away.
+    /// Reads a key at a revision. `Err(None)`: the revision was compacted.
     pub async fn at(
         &mut self,
         key: &Bytes,
@@ -129,7 +128,7 @@ impl MemberClient {
         }
     }
 
-    /// Hash of all history that is left, and what it speaks of: compact revision and hash revision.
+    /// Returns the hash of the remaining history with its compact revision and hash revision.
     pub async fn hash(&mut self, revision: i64) -> Result<(u32, i64, i64)> {
         let answer = self.maintenance.hash_kv(HashKvRequest { revision }).await.or_say("hash")?.into_inner();
         Ok((answer.hash, answer.compact_revision, answer.hash_revision))

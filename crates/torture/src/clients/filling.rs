@@ -1,7 +1,7 @@
-//! Many keys that a cluster has before an experiment begins, so that it is made at the size of a large one.
+//! Many keys that a cluster holds before an experiment starts, to run it on a large data set.
 //!
-//! * They sort after all keys of the clients that write, which leave them as they are.
-//! * Each value follows from the number of its key, so nothing has to be remembered.
+//! * They sort after all keys of the writing clients, which do not touch them.
+//! * Each value is derived from the number of its key, so no record of it is needed.
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;
@@ -12,17 +12,17 @@ use super::claim::{Effect, MemberKeys};
 use super::client::{FILLING, MemberClient};
 use crate::failure::{Attempt, ExperimentError, Result};
 
-/// Does not compress.
+/// Values do not compress.
 const VALUE_BYTES: usize = 256;
-/// A transaction may have 128 operations.
+/// Below the limit of 128 operations per transaction.
 const KEYS_PER_TXN: u64 = 100;
 const CLIENTS: u64 = 8;
-/// Keys whose values are compared in one check.
+/// Number of keys that one check compares.
 const SAMPLE: u64 = 100;
-/// What a member that takes so many keys is started with: the default quota is smaller.
+/// Flag of a member with a filling, which exceeds the default quota.
 pub const QUOTA: &str = "--quota-backend-bytes=68719476736";
 
-/// The keys with the numbers below `keys`, all written by `revision`.
+/// The keys with numbers below `keys`, all written by `revision`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filling {
     keys: u64,
@@ -30,7 +30,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Puts so many keys.
+    /// Puts `keys` keys.
     pub async fn make(client: &MemberClient, keys: u64) -> Result<Filling> {
         let mut writers = JoinSet::new();
         for first in 0..CLIENTS.min(keys) {
@@ -53,12 +53,12 @@ impl Filling {
         Ok(Filling { keys, revision })
     }
 
-    /// What the clients that come after it begin with.
+    /// Returns the initial baseline of the clients that start after it.
     pub fn baseline(&self) -> MemberKeys {
         MemberKeys { revision: self.revision, ..MemberKeys::default() }
     }
 
-    /// All keys are counted, some are compared.
+    /// Counts all keys and compares a sample of them.
     pub async fn check(&self, client: &mut MemberClient, chance: &mut SmallRng) -> Result<Vec<String>> {
         let mut violations = Vec::new();
         if self.keys == 0 {

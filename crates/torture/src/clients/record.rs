@@ -1,9 +1,9 @@
-//! The answers that clients of a cluster received over many rounds of load, and the checks against its
-//! members.
+//! The responses that clients of a cluster received over many rounds of load, and the checks
+//! against its members.
 //!
-//! * What was read once is the baseline of the next check, together with the requests since, and those of
-//!   unknown fate from the first round on.
-//! * All members have the same history at one revision.
+//! * The last read state is the baseline of the next check, together with the requests since then
+//!   and all requests of unknown fate.
+//! * All members have the same history at a given revision.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use crate::failure::Result;
 
 /// Acknowledged writes of the last round that are read back at their own revision.
 const HISTORY_SAMPLE: usize = 30;
-/// Between two comparisons of members of which one has dropped more history than another.
+/// Interval between two comparisons of members that have compacted up to different revisions.
 const COMPARED_EVERY: Duration = Duration::from_millis(20);
 
-/// Kinds of violation, with all of each kind.
+/// Kinds of violation, each with its messages.
 pub type Violations = Vec<(&'static str, Vec<String>)>;
 
-/// Claims and what was read.
+/// Claims and the last read state.
 #[derive(Default)]
 pub struct ClaimLog {
     /// Requests since the baseline, and all of unknown fate.
@@ -33,12 +33,12 @@ pub struct ClaimLog {
 }
 
 impl ClaimLog {
-    /// Of clients that began when the cluster had `baseline`.
+    /// Returns the log of clients that started when the cluster had the state `baseline`.
     pub fn after(baseline: MemberKeys) -> ClaimLog {
         ClaimLog { baseline, ..ClaimLog::default() }
     }
 
-    /// Takes in the answers of a round of load.
+    /// Adds the responses of a round of load.
     pub fn add(&mut self, claims: Vec<Claim>) -> Violations {
         let violations = check_order(&claims);
         self.acknowledged += claims.iter().filter(|claim| claim.answer.is_some()).count() as u64;
@@ -46,7 +46,7 @@ impl ClaimLog {
         vec![("order", violations)]
     }
 
-    /// Compares what the cluster has with what it said. `client` reads linearizably.
+    /// Compares the state of the cluster with its responses. `client` reads linearizably.
     pub async fn check(&mut self, client: &mut MemberClient, chance: &mut SmallRng) -> Result<Violations> {
         let state = client.everything().await?;
         let lost = check(&self.claims, u64::MAX, &self.baseline, &state);
@@ -61,7 +61,7 @@ impl ClaimLog {
         Ok(vec![("state", lost), ("history", rewritten)])
     }
 
-    /// What was read last.
+    /// Returns the last read state.
     pub fn baseline(&self) -> &MemberKeys {
         &self.baseline
     }
@@ -78,11 +78,11 @@ pub async fn check_equal(ports: &[u16], revision: i64, patience: Duration) -> Re
         let mut hashes = Vec::new();
         for port in ports {
             let mut client = MemberClient::connect(*port, patience).await?;
-            // A linearizable read first: a member that lags has caught up when it answers.
+            // The linearizable read returns only after a lagging member has caught up.
             client.now(&Bytes::from_static(b"any")).await?;
             hashes.push(client.hash(revision).await?);
         }
-        // A compaction may have reached one member earlier than another.
+        // Members may have applied a compaction at different times.
         let comparable = hashes.windows(2).all(|pair| pair[0].1 == pair[1].1);
         if comparable && hashes.windows(2).all(|pair| pair[0] == pair[1]) {
             return Ok(Vec::new());
@@ -94,8 +94,8 @@ pub async fn check_equal(ports: &[u16], revision: i64, patience: Duration) -> Re
     }
 }
 
-/// An acknowledged write, read back at its revision: what is wrong with it, if anything. History that was
-/// compacted away says nothing.
+/// Reads an acknowledged write back at its revision, and returns the violation, if any. Compacted
+/// history is skipped.
 pub async fn check_history(client: &mut MemberClient, claim: &Claim) -> Result<Option<String>> {
     let Some(answer) = claim.answer else { return Ok(None) };
     let revision = answer.revision;
@@ -107,7 +107,8 @@ pub async fn check_history(client: &mut MemberClient, claim: &Claim) -> Result<O
         };
         let wrong = match (&found, value) {
             (Some(found), Some(value)) => found.value != *value || found.modified != revision,
-            // A delete of nothing returns the revision of another write, and the key is absent all the same.
+            // A delete without an effect returns the revision of another write, and the key is absent
+            // either way.
             (None, None) => false,
             (Some(_), None) | (None, Some(_)) => true,
         };

@@ -1,14 +1,14 @@
-//! Clients that write, and record their requests and answers.
+//! Clients that write, and record their requests and responses.
 //!
 //! ```text
 //!   k/…    many keys, overwritten           big/…   few keys, values of up to 256 KiB: checkpoints and new segments
 //!   gone/… put and deleted                  t/…     several keys in one txn
-//!   probe/…  one put after another to each member, whether the last one was answered or not, where that is wanted
+//!   probe/…  one put after another to each member, without waiting for the previous response, if enabled
 //!   each client compacts now and then, so that history is dropped while others write
 //! ```
 //!
-//! * Each value is sent once in the whole experiment and begins with who sent it.
-//! * The position of a question is taken before it is sent, that of an answer after it has come.
+//! * Each value is sent once in the whole experiment and starts with the number of its sender.
+//! * The position of a request is taken before it is sent, the position of a response after it has arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -22,11 +22,10 @@ use tokio::task::JoinSet;
 use super::claim::{Acknowledgement, Claim, Effect};
 use super::client::MemberClient;
 
-/// How long a call may take before its fate counts as unknown.
+/// Timeout after which the fate of a call counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two attempts to reach a member.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
-/// How a member without a vote refuses: such a request is never made.
+/// Error of a learner that rejects a write; such a request is never applied.
 const LEARNER: &str = "rpc not supported for learner";
 const KEYS: u32 = 400;
 const BIG_KEYS: u32 = 6;
@@ -34,47 +33,47 @@ const BIG_BYTES: std::ops::Range<usize> = 40 << 10..256 << 10;
 const GONE_KEYS: u32 = 40;
 const TXN_KEYS: u32 = 60;
 const PROBE_KEYS: u64 = 50;
-/// Writes of all clients between two compactions, about.
+/// Approximate number of writes of all clients between two compactions.
 const COMPACTION_EVERY: u64 = 64;
-/// A compaction leaves so much history before the newest revision.
+/// Revisions that a compaction retains before the latest one.
 const HISTORY: i64 = 150;
 
-/// What the clients of one life of a server do.
+/// Behaviour of the clients during one life of a server.
 #[derive(Clone)]
 pub struct Workload {
     pub seed: u64,
-    /// Number of the life: makes values unique.
+    /// Number of the life; makes values unique.
     pub life: u64,
     pub clients: u64,
     /// Share of writes that are big.
     pub big: f64,
-    /// Members; a client that is refused goes to the next.
+    /// Ports of the members. A rejected client tries the next one.
     pub ports: Vec<u16>,
-    /// What a client whose call failed does.
+    /// Behaviour of a client after a failed call.
     pub after_failure: AfterFailure,
-    /// How often each member gets a put that waits for no earlier one. None: never.
+    /// Interval of probe puts to each member, which do not wait for earlier ones. None: no probes.
     pub probes_every: Option<Duration>,
     pub position: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterFailure {
-    /// The only server is gone.
+    /// Stop: the only server has exited.
     End,
-    /// Another member may answer.
+    /// Try another member.
     Next,
-    /// The same member is asked until it answers. So a member that hangs holds its own clients only.
+    /// Retry the same member until it responds. A hanging member then blocks only its own clients.
     Again,
 }
 
-/// A run that continues until it is stopped, or until its server is gone.
+/// A load that runs until it is stopped, or until its server has exited.
 pub struct RunningWorkload {
     stop: Arc<AtomicBool>,
     clients: Vec<tokio::task::JoinHandle<Vec<Claim>>>,
 }
 
 impl Workload {
-    /// Must be called within a runtime.
+    /// Starts the clients. Must be called within a runtime.
     pub fn start(&self) -> RunningWorkload {
         let stop = Arc::new(AtomicBool::new(false));
         let newest = Arc::new(AtomicI64::new(0));
@@ -91,7 +90,7 @@ impl Workload {
         RunningWorkload { clients, stop }
     }
 
-    /// None: it was refused, and is not made.
+    /// Returns None if the request was rejected and thus not applied.
     async fn ask(&self, client: &mut MemberClient, effect: Effect) -> Option<Claim> {
         let asked_at = (self.position)();
         let answer = match client.make(&effect).await {
@@ -118,8 +117,8 @@ impl RunningWorkload {
     }
 }
 
-/// Puts to one member at a steady pace. A client that waits for a request that was lost says nothing about
-/// the cluster; these go on.
+/// Puts to one member at a fixed rate. A client blocked on a lost request measures only itself;
+/// probes are independent of each other.
 struct Probes {
     workload: Workload,
     number: usize,
@@ -161,7 +160,6 @@ impl Probes {
     }
 }
 
-/// One client.
 struct Author {
     workload: Workload,
     number: u64,
@@ -207,14 +205,14 @@ impl Author {
             if failed {
                 connection = None;
             } else if self.sent.is_multiple_of(COMPACTION_EVERY * self.workload.clients) {
-                // It may fail: no client relies on it.
+                // May fail: no client relies on a compaction.
                 let _refused = client.compact(self.newest.load(Ordering::Relaxed) - HISTORY).await;
             }
         }
         claims
     }
 
-    /// None: it was refused, and is not made.
+    /// Returns None if the request was rejected and thus not applied.
     async fn ask(&mut self, client: &mut MemberClient) -> Option<Claim> {
         let effect = self.effect();
         let claim = self.workload.ask(client, effect).await?;
@@ -240,7 +238,7 @@ impl Author {
         }
     }
 
-    /// Two to four different keys.
+    /// Returns puts of two to four different keys.
     fn txn(&mut self) -> Vec<(Bytes, Bytes)> {
         let (first, count) = (self.chance.random_range(0..TXN_KEYS), self.chance.random_range(2..=4));
         (0..count)
@@ -252,7 +250,7 @@ impl Author {
         Bytes::from(format!("{class}/{}", self.chance.random_range(0..keys)))
     }
 
-    /// Unique, and as long as asked or a little longer. The rest does not compress well.
+    /// Returns a unique value of at least `bytes` bytes that does not compress well.
     fn value(&mut self, bytes: usize) -> Bytes {
         self.sent += 1;
         let Workload { seed, life, .. } = self.workload;

@@ -1,4 +1,4 @@
-//! A disk that remembers what was synced and what was not, so that a power cut at any point can be played.
+//! A disk that tracks which changes were synced, so that a power loss can be simulated at any point.
 //!
 //! ```text
 //!   write, truncate ─▶ unsynced changes of the file ──sync of the file───────▶ synced bytes
@@ -6,14 +6,14 @@
 //!   remove, mkdir
 //! ```
 //!
-//! * A sync that has ended keeps what was written down before it began, and nothing else is ever promised: a
-//!   file's sync does not keep its name, nor `sync_file_range` anything.
-//! * What is unsynced may be kept or lost in any combination ([`Loss`]), and a write in part. Sectors that
-//!   were not written are not changed. A rename is one change: it happened or it did not.
-//! * With nothing lost, the image equals what the process left: checked for each recording, so that no way to
-//!   write a file can have passed the recorder by.
+//! * A completed sync makes durable the changes made before it started, and makes no other guarantee: the
+//!   sync of a file does not persist its name, and `sync_file_range` persists no data.
+//! * Unsynced changes may survive in any combination ([`Loss`]), and writes partially. Sectors that were not
+//!   written do not change. A rename is a single change: it either happened or not.
+//! * Without losses, the image equals the files of the process. This is checked for each recording, so the
+//!   recorder cannot miss a kind of write.
 //!
-//! Knows nothing of what the files mean.
+//! Independent of the contents of files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,25 +24,22 @@ use super::loss::{ChangeLoss, Loss};
 use super::recording::{DiskOperation, FileNumber};
 use crate::failure::{Attempt, ExperimentError, Result};
 
-/// Place of a name: its directory and the name itself.
 type NameEntry = (Inode, String);
-/// A file or directory for ever; unlike its number, never used again.
+/// Permanent identity of a file or directory; unlike its number, never reused.
 type Inode = usize;
 type DirectoryNames = BTreeMap<NameEntry, Inode>;
 
 const ROOT: Inode = 0;
 
-/// See the module's head.
 #[derive(Clone)]
 pub struct DiskImage {
     nodes: Vec<InodeState>,
     by_number: HashMap<FileNumber, Inode>,
-    /// As the process sees them.
+    /// Names as the process sees them.
     names: DirectoryNames,
     synced_names: DirectoryNames,
     unsynced_names: Vec<(u64, NameChange)>,
     syncs: HashMap<u64, (Inode, u64)>,
-    /// Operations so far.
     clock: u64,
 }
 
@@ -53,7 +50,7 @@ struct InodeState {
     unsynced: Vec<(u64, FileChange)>,
 }
 
-/// What a file went through.
+/// A change of a file's contents.
 #[derive(Clone, Debug)]
 enum FileChange {
     Write { offset: u64, data: Bytes },
@@ -87,7 +84,7 @@ impl NameChange {
 }
 
 impl DiskImage {
-    /// An empty directory that is itself safe.
+    /// Returns an empty directory that is itself durable.
     pub fn new() -> DiskImage {
         DiskImage {
             nodes: vec![InodeState { is_directory: true, ..InodeState::default() }],
@@ -100,7 +97,7 @@ impl DiskImage {
         }
     }
 
-    /// The files below `root` as they are, all of them synced.
+    /// Reads the files below `root`; all of them count as synced.
     pub fn of(root: &Path) -> Result<DiskImage> {
         let mut disk = DiskImage::new();
         disk.read_directory(ROOT, root)?;
@@ -126,11 +123,11 @@ impl DiskImage {
         Ok(())
     }
 
-    /// Does what the process did.
+    /// Applies an operation of the process.
     pub fn play(&mut self, operation: &DiskOperation) -> Result<()> {
         self.clock += 1;
         match operation {
-            // A caller that waited for a sync ended with its process.
+            // Pending syncs were aborted with their process.
             DiskOperation::Start => self.syncs.clear(),
             DiskOperation::Failed => {}
             DiskOperation::Open { file, name } => {
@@ -198,7 +195,7 @@ impl DiskImage {
         let mut left: Vec<(u64, NameChange)> = Vec::new();
         for (at, change) in std::mem::take(&mut self.unsynced_names) {
             if at < began && change.concerns(inode) {
-                // What happened earlier to the same names in another directory is overtaken.
+                // Overrides earlier changes of the same names in another directory.
                 left.retain(|(_, earlier)| {
                     !earlier.entries().any(|entry| change.entries().any(|e| e == entry))
                 });
@@ -211,7 +208,7 @@ impl DiskImage {
         Ok(())
     }
 
-    /// Writes what is left after a power cut right now into the empty directory `into`.
+    /// Writes the files that survive a power loss at this point into the empty directory `into`.
     pub fn write_image(&self, into: &Path, loss: &mut Loss) -> Result<()> {
         let mut names = self.synced_names.clone();
         for (_, change) in &self.unsynced_names {
@@ -242,7 +239,7 @@ impl DiskImage {
         Ok(())
     }
 
-    /// Fails with the first difference between the disk, nothing lost, and the real directory.
+    /// Compares the disk without losses with the real directory, and fails with the first difference.
     pub fn check_equals(&self, real: &Path) -> Result<()> {
         let mut loss = Loss::nothing();
         self.check_directory(ROOT, real, &mut loss)
@@ -297,7 +294,7 @@ impl DiskImage {
 }
 
 impl InodeState {
-    /// Its bytes after a crash.
+    /// Returns the contents that survive.
     fn left(&self, loss: &mut Loss) -> Vec<u8> {
         let mut bytes = self.synced.clone();
         let mut fates = loss.fates(self.unsynced.len());

@@ -1,28 +1,27 @@
-//! What a power cut takes of that which was not synced: one way per image, drawn from a seed.
+//! Which unsynced changes a power loss drops: one pattern per image, drawn from a seed.
 //!
-//! Knows nothing of files: it is asked about one change after the other.
+//! Independent of files: decides for a sequence of changes.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// The ways to lose, from harsh to mild and to odd.
+/// Loss patterns, from harsh to mild to unusual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Manner {
-    /// Only what was synced is left.
     Synced,
-    /// Each unsynced change by itself is kept or lost.
+    /// Each unsynced change survives or is lost independently.
     Subset,
-    /// As `Subset`, and each 512-byte sector of a kept write by itself.
+    /// Like `Subset`; each 512-byte sector of a surviving write is decided independently.
     Torn512,
-    /// As `Subset`, and each 4096-byte page of a kept write by itself.
+    /// Like `Subset`; each 4096-byte page of a surviving write is decided independently.
     Torn4096,
-    /// All changes of a file up to some point, none after it.
+    /// Changes of a file survive up to some point, and none after it.
     Prefix,
     /// Names as the process saw them, bytes only where synced: empty files under final names.
     NamesOnly,
     /// Bytes as the process saw them, names only where synced.
     BytesOnly,
-    /// Nothing is lost: the process died, the machine did not.
+    /// All changes survive: the process died, the machine did not.
     Nothing,
 }
 
@@ -39,32 +38,29 @@ impl Manner {
     ];
 }
 
-/// One power cut's losses.
 pub struct Loss {
     manner: Manner,
     chance: SmallRng,
-    /// How likely an unsynced change is kept, where chance decides.
+    /// Probability that an unsynced change survives, in random patterns.
     keeps: f64,
 }
 
-/// The losses of one file.
 pub struct Fates {
-    /// Changes from this one on are lost.
+    /// Index of the first lost change.
     kept_until: usize,
     at: usize,
 }
 
-/// What becomes of one change.
 pub struct ChangeLoss<'a> {
     lost: bool,
-    /// The unit in which parts of it are lost, and the chance that decides.
+    /// Unit of partial losses, and the generator that decides.
     torn: Option<(usize, &'a mut SmallRng)>,
 }
 
 impl Loss {
     pub fn new(manner: Manner, seed: u64) -> Loss {
         let mut chance = SmallRng::seed_from_u64(seed);
-        // Mostly lost, mostly kept, and even odds find different faults.
+        // Mostly lost, evenly split and mostly kept find different faults.
         let keeps = [0.1, 0.5, 0.9][chance.random_range(0..3)];
         Loss { manner, chance, keeps }
     }
@@ -73,7 +69,7 @@ impl Loss {
         Loss::new(Manner::Nothing, 0)
     }
 
-    /// Whether the next unsynced change of a name is kept.
+    /// Reports whether the next unsynced change of a name survives.
     pub fn keeps_name(&mut self) -> bool {
         match self.manner {
             Manner::Synced | Manner::BytesOnly => false,
@@ -84,7 +80,7 @@ impl Loss {
         }
     }
 
-    /// Prepares for a file with so many unsynced changes.
+    /// Prepares the losses of a file with `changes` unsynced changes.
     pub fn fates(&mut self, changes: usize) -> Fates {
         let kept_until = match self.manner {
             Manner::Synced | Manner::NamesOnly => 0,
@@ -123,7 +119,7 @@ impl ChangeLoss<'_> {
         self.lost
     }
 
-    /// The parts of a write from `begin` to `end` that are kept.
+    /// Returns the surviving ranges of a write from `begin` to `end`.
     pub fn kept(&mut self, begin: usize, end: usize) -> Vec<(usize, usize)> {
         let Some((unit, chance)) = &mut self.torn else { return vec![(begin, end)] };
         let mut kept = Vec::new();

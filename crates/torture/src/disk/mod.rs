@@ -1,8 +1,8 @@
-//! Disks after a power cut: what was done to them, and what they may hold.
+//! Disk contents after a power loss: recorded operations, and the states that they may leave.
 
 pub(crate) mod recorder; // the preloaded recorder
-pub(crate) mod recording; // its log
+pub(crate) mod recording; // its log format
 
-pub(crate) mod loss; // which writes a power cut loses
+pub(crate) mod loss; // lost writes of a power loss
 
-pub(crate) mod image; // what a disk may hold after a power cut
+pub(crate) mod image; // possible disk contents after a power loss

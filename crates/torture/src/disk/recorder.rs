@@ -1,8 +1,7 @@
-//! The recorder, `preload/record.c`: compiled when an experiment needs it, and the environment that switches
-//! it on.
+//! The recorder, `preload/record.c`, compiled on demand, and the environment that activates it.
 //!
-//! It is C because it stands in for functions of the C library inside a process that is not ours, and nothing
-//! in this workspace may be `unsafe`.
+//! Written in C because it replaces functions of the C library inside a foreign process, and this
+//! workspace forbids `unsafe`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,13 +16,13 @@ pub struct RecorderLibrary {
     library: PathBuf,
 }
 
-/// What the recorder does in addition to recording. Operations are counted from 1 in each life of a process.
+/// Additional action of the recorder. Operations are counted from 1 in each life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interference {
     None,
-    /// The process is killed instead of doing this operation.
+    /// Kills the process instead of this operation.
     KillAt(u64),
-    /// This operation fails with this number.
+    /// Fails this operation with this errno.
     FailAt(u64, i32),
 }
 
@@ -45,7 +44,8 @@ impl RecorderLibrary {
         Ok(RecorderLibrary { library })
     }
 
-    /// For a process whose files lie below `root`, which must be an absolute path without links.
+    /// Returns the environment of a process with files below `root`, which must be an absolute path
+    /// without symbolic links.
     pub fn environment(
         &self,
         root: &Path,

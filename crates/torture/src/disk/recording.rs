@@ -1,14 +1,15 @@
-//! What a process did to its files, as `preload/record.c` wrote it down.
+//! The file operations of a process, as recorded by `preload/record.c`.
 //!
 //! ```text
 //!   magic u32 │ kind u32 │ file u64 │ offset u64 │ number u64 │ bytes u32 │ name u16 │ other u16 │ name │ other │ data
 //! ```
 //!
-//! * Operations come in an order in which they happened; `end` says where in the log an operation's record
-//!   ends.
-//! * The log of several lives of a process is one recording; a record that a death cut short is left out.
+//! * Operations are in an order in which they happened; `end` is the offset in the log after an operation's
+//!   record.
+//! * The log of several lives of a process is a single recording. A partial record at the death of a process
+//!   is dropped.
 //!
-//! Knows nothing of what survives: that is `disk`.
+//! Durability is the subject of `disk`.
 
 use std::path::Path;
 
@@ -19,13 +20,12 @@ use crate::failure::{Attempt, ExperimentError, Result};
 const HEAD_BYTES: usize = 40;
 const MAGIC: u32 = 0x7472_6f54;
 
-/// Number of a file or directory, as long as it exists: the kernel uses it again later.
+/// Inode number of a file or directory. The kernel reuses it after a removal.
 pub type FileNumber = u64;
 
-/// One operation that changed something, or promised to keep it.
+/// An operation that changed files or made a change durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskOperation {
-    /// A new process began.
     Start,
     Open {
         file: FileNumber,
@@ -44,7 +44,7 @@ pub enum DiskOperation {
         file: FileNumber,
         length: u64,
     },
-    /// Room was asked for; the file reaches at least to `end` afterwards.
+    /// A preallocation, after which the file extends at least to `end`.
     Allocate {
         file: FileNumber,
         end: u64,
@@ -67,19 +67,17 @@ pub enum DiskOperation {
         file: FileNumber,
         name: String,
     },
-    /// Was refused on purpose.
     Failed,
 }
 
-/// An operation and its place in the log.
+/// An operation and its position in the log.
 #[derive(Clone, Debug)]
 pub struct RecordedOperation {
     pub operation: DiskOperation,
-    /// Everything that the log said when its length was `end` or more includes this operation.
+    /// A log of at least this length includes the operation.
     pub end: u64,
 }
 
-/// Reads a whole log.
 pub fn read(path: &Path) -> Result<Vec<RecordedOperation>> {
     let log = Bytes::from(std::fs::read(path).attempt("read", path)?);
     parse(&log)
@@ -95,7 +93,8 @@ fn parse(log: &Bytes) -> Result<Vec<RecordedOperation>> {
     Ok(recorded)
 }
 
-/// The record at `at` and where it ends; `None` at the end of the log or at a record that is not whole.
+/// Parses the record at `at`, and returns it with its end offset. Returns `None` at the end of the
+/// log or at a partial record.
 fn record(log: &Bytes, at: usize) -> Result<Option<(DiskOperation, usize)>> {
     let Some(head) = log.get(at..at + HEAD_BYTES) else { return Ok(None) };
     let u16_at = |from: usize| usize::from(u16::from_le_bytes([head[from], head[from + 1]]));

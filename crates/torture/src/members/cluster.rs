@@ -1,8 +1,8 @@
-//! The processes of a cluster whose members change, by place.
+//! The processes of a cluster with membership changes, by place.
 //!
-//! * Every place has a port for clients and two for peers: a member moves from one to the other. What other
-//!   members dial is a port of the links, which pass it on.
-//! * Every member has a name and a directory that no other one had.
+//! * Every place has a port for clients and two for peers; a moved member switches between them.
+//!   Other members dial a port of the links, which relay to it.
+//! * Every member has a new name and a new directory.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,29 +17,28 @@ use crate::bench::{Environment, ScratchDir};
 use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::{self, MemberPlace, PATIENCE};
 
-/// Small logs, so that members that were away need a snapshot. etcd's check of a member's health before a
-/// change would refuse what the plan allows.
+/// Small logs, so that returning members need a snapshot. etcd's health check before a change would
+/// reject changes that the plan permits.
 const FLAGS: [&str; 3] =
     ["--snapshot-count=300", "--snapshot-catchup-entries=20", "--strict-reconfig-check=false"];
-/// The flag of a member that joins a running cluster.
+/// Flag of a member that joins a running cluster.
 pub const EXISTING: &str = "--initial-cluster-state=existing";
-/// What a removed member says when it ends.
+/// Log message of a removed member when it exits.
 const REMOVED: &str = "the member has been permanently removed from the cluster";
-/// Between two looks at the lists.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For a removed member that no other answers any more: long enough for its elections.
+/// Time that a removed member without reachable peers is observed: long enough for its elections.
 const ALONE_FOR: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberCondition {
     Up,
     Paused,
-    /// It runs, and hears no other member.
+    /// Running, without connections to other members.
     CutOff,
     Down,
 }
 
-/// A member as the list has it, and its process.
+/// A member of the current configuration, and its process.
 pub struct LiveMember {
     pub place: MemberPlace,
     pub id: u64,
@@ -54,10 +53,9 @@ impl LiveMember {
     }
 }
 
-/// A directory of a removed member.
 struct RemovedMember {
     place: MemberPlace,
-    /// Peers that it knew, as (id, URL). None: it was away, so that cannot be said.
+    /// Peers in its last configuration, as (id, URL). Empty if it was away and may have missed changes.
     knew: Vec<(u64, String)>,
 }
 
@@ -70,12 +68,11 @@ pub struct LiveCluster {
     births: u64,
 }
 
-/// The peer URL of a place, as other members have it.
 pub fn url(place: &MemberPlace) -> String {
     format!("http://127.0.0.1:{}", place.advertised_peer_port)
 }
 
-/// Ports of a place: for clients, and for peers on one of its two sides.
+/// Returns the ports of a place: for clients, and for peers on one of its two sides.
 fn ports(bench: &Environment, at: At, side: u16) -> (u16, Way) {
     let places = u16::try_from(PLACES).expect("there are few places");
     let slot = 2 * u16::try_from(at).expect("there are few places");
@@ -86,7 +83,7 @@ fn ports(bench: &Environment, at: At, side: u16) -> (u16, Way) {
 }
 
 impl LiveCluster {
-    /// The first members, ready.
+    /// Starts the initial members and waits until they are ready.
     pub async fn start(bench: &Environment) -> Result<LiveCluster> {
         let scratch = bench.directory("members")?;
         let ways: Vec<Way> = (0..PLACES).flat_map(|at| [0, 1].map(|side| ports(bench, at, side).1)).collect();
@@ -111,7 +108,8 @@ impl LiveCluster {
         Ok(cluster)
     }
 
-    /// Where a new member joins the present ones; `without`: a place whose member is left out of its list.
+    /// Returns the place of a new member that joins the current ones. Its list omits the member at
+    /// `without`.
     pub fn place(&mut self, at: At, without: Option<At>) -> MemberPlace {
         let (client_port, way) = ports(&self.bench, at, 0);
         let name = format!("m{}", self.births);
@@ -128,12 +126,12 @@ impl LiveCluster {
         place
     }
 
-    /// Client ports of all places, used or not.
+    /// Returns the client ports of all places, used or not.
     pub fn client_ports(&self) -> Vec<u16> {
         (0..PLACES).map(|at| ports(&self.bench, at, 0).0).collect()
     }
 
-    /// Client ports of the voters that run.
+    /// Returns the client ports of the running voters.
     pub fn voters_up(&self) -> Vec<u16> {
         let up = self.members.values().filter(|member| member.is_voter_up());
         up.map(|member| member.place.client_port).collect()
@@ -164,7 +162,7 @@ impl LiveCluster {
         Ok(())
     }
 
-    /// Ends a fault: starts the member again, lets it run on, or lets it hear the others.
+    /// Reverts a fault: restarts, resumes or reconnects the member.
     pub fn bring_back(&mut self, at: At) -> Result<()> {
         match self.member(at)?.state {
             MemberCondition::Up => return Ok(()),
@@ -176,7 +174,7 @@ impl LiveCluster {
         self.wait_ready(at)
     }
 
-    /// Kills the member, and waits for its end.
+    /// Kills the member and waits for its exit.
     pub fn kill(&mut self, at: At) -> Result<()> {
         let name = self.member(at)?.place.name.clone();
         match self.end(at)? {
@@ -187,7 +185,7 @@ impl LiveCluster {
         }
     }
 
-    /// Kills a member that was removed meanwhile. It may have ended by itself before.
+    /// Kills a member that was just removed. It may have exited before.
     pub fn kill_removed(&mut self, at: At) -> Result<()> {
         let name = self.member(at)?.place.name.clone();
         match self.end(at)? {
@@ -205,10 +203,10 @@ impl LiveCluster {
         process.map(|process| tokio::task::block_in_place(|| member::kill(process))).transpose()
     }
 
-    /// Takes a member that was added into the list of this experiment.
+    /// Records an added member.
     pub async fn adopt(&mut self, at: At, place: MemberPlace, is_learner: bool) -> Result<()> {
         if let Some(gone) = self.gone.remove(&at) {
-            // Its ports are taken now, so it cannot come back.
+            // Its ports are in use again, so it cannot return.
             let _litter = std::fs::remove_dir_all(&gone.place.data_dir);
         }
         self.members
@@ -216,7 +214,7 @@ impl LiveCluster {
         self.find_id(at).await
     }
 
-    /// Asks for the id of the member in place `at` by its URL.
+    /// Looks up the id of the member at `at` by its URL.
     async fn find_id(&mut self, at: At) -> Result<()> {
         let (wanted, deadline) = (url(&self.member(at)?.place), Instant::now() + PATIENCE);
         loop {
@@ -235,7 +233,7 @@ impl LiveCluster {
         }
     }
 
-    /// The list that every member must have: id, peer URL, learner or voter.
+    /// Returns the expected membership: id, peer URL, learner or voter.
     fn expected(&self) -> Vec<(u64, Vec<String>, bool)> {
         let entry = |member: &LiveMember| (member.id, vec![url(&member.place)], member.is_learner);
         let mut list: Vec<_> = self.members.values().map(entry).collect();
@@ -243,7 +241,7 @@ impl LiveCluster {
         list
     }
 
-    /// Waits until all voters that run have the expected list.
+    /// Waits until all running voters have the expected membership.
     pub async fn settle(&self) -> Result<()> {
         let (expected, deadline) = (self.expected(), Instant::now() + PATIENCE);
         for (at, member) in &self.members {
@@ -273,7 +271,7 @@ impl LiveCluster {
         Ok(())
     }
 
-    /// Members that ended though no one killed them.
+    /// Fails if a member exited without being killed.
     pub fn ended(&mut self) -> Result<()> {
         for member in self.members.values_mut().filter(|member| member.state != MemberCondition::Down) {
             if let Some(end) = member.process.as_mut().and_then(Process::end) {
@@ -287,7 +285,7 @@ impl LiveCluster {
         Ok(())
     }
 
-    /// Takes a removed member out of the list of this experiment. One that runs must end by itself.
+    /// Drops a removed member from the record. If it runs, it must exit by itself.
     pub fn drop_removed(&mut self, at: At) -> Result<()> {
         let Some(mut member) = self.members.remove(&at) else { return Ok(()) };
         self.links.mend(at);
@@ -305,7 +303,8 @@ impl LiveCluster {
         Ok(())
     }
 
-    /// Starts a removed member's directory. It must end by itself if a voter that it knew is still there.
+    /// Starts the directory of a removed member. It must exit by itself if a voter that it knew is
+    /// still a member.
     pub async fn restart_removed(&mut self, at: At) -> Result<()> {
         let Some(RemovedMember { place, knew }) = self.gone.get(&at) else { return Ok(()) };
         let voters = self.members.values().filter(|member| member.is_voter_up());
@@ -319,7 +318,7 @@ impl LiveCluster {
         tokio::task::block_in_place(|| member::kill(process)).map(drop)
     }
 
-    /// Starts a directory that was never added. It must be refused.
+    /// Starts a directory that was never added. It must be rejected.
     pub fn start_stranger(&mut self, at: At) -> Result<()> {
         let place = self.place(at, None);
         let process = place.start(&[])?;
@@ -334,19 +333,19 @@ impl LiveCluster {
         }
     }
 
-    /// The other side of a member's place: to listen on, and to be dialled at.
+    /// Returns the other listen and dial ports of a member's place.
     pub fn other_side(&self, at: At) -> Result<Way> {
         let present = self.member(at)?.place.peer_port;
         let [one, other] = [0, 1].map(|side| ports(&self.bench, at, side).1);
         Ok(if one.peer_port == present { other } else { one })
     }
 
-    /// Leaves the data and what every process said.
+    /// Retains the data and the output of every process.
     pub fn keep(&mut self) -> String {
         for LiveMember { place, process, .. } in self.members.values() {
             if let Some(process) = process {
                 let path = self.scratch.join(&format!("{}.log", place.name));
-                // Evidence that cannot be written is no reason to hide the fault.
+                // A failure to write evidence must not hide the fault.
                 let _unwritten = std::fs::write(&path, process.said()).attempt("write", &path);
             }
         }

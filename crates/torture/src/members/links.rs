@@ -1,21 +1,22 @@
-//! The connections between members. Each passes through a relay of this program, which can cut members off.
+//! The connections between members. Each passes through a relay of this program, which can isolate members.
 //!
 //! ```text
 //!   member ──▶ advertised peer port: relay ──▶ peer port of the member in that place
 //! ```
 //!
-//! * Members are cut off in groups. Nothing is cut between members of one group, and clients reach all
-//!   members as before.
-//! * Silent: no byte passes the ways that are cut, the end of a connection included. Connections stay open,
-//!   and new ones are accepted. One way alone holds questions and passes answers, or the reverse.
-//! * Closed: connections are closed at once, also new ones. One way alone closes those that the group opened,
-//!   or those that the others opened to it: each member sends its own messages on connections that it opened.
-//! * What was held for longer than a moment is lost, and its connection closed: a change of the membership
-//!   that arrived long after it was asked for would be made after later ones.
-//! * Who opened a connection is found in `/proc`. A process that was not named is no member, and is cut off
-//!   from the members that are cut off.
+//! * Members are isolated in groups. Members of a group still reach each other, and clients reach all
+//!   members.
+//! * Silent: no bytes pass in the affected directions, not even a close. Connections stay open, and new ones
+//!   are accepted. With a single direction, either requests or responses are held.
+//! * Closed: connections are closed immediately, new ones included. With a single direction, either those
+//!   that the group opened are closed, or the ones opened to it: each member sends its messages on
+//!   connections that it opened.
+//! * Bytes held longer than a moment are dropped and their connection is closed: a membership change that
+//!   arrived long after it was requested would be applied after later ones.
+//! * The process that opened a connection is found through `/proc`. An unnamed process is not a member, and
+//!   is isolated from the isolated members.
 //!
-//! Knows places and process numbers, and nothing of what passes.
+//! Handles places and process ids only; the transported bytes are opaque.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,10 +31,10 @@ use tokio::task::JoinSet;
 use super::plan::{At, Manner, Ways};
 use crate::failure::{Attempt, Result};
 
-/// What one direction of a connection holds while it is cut.
+/// Maximum bytes that one direction of a connection holds while it is severed.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// Held bytes are lost after this time. The operator's calls wait longer for an answer, and are not repeated
-/// before.
+/// Held bytes are dropped after this time. It is shorter than the operator's timeout, and the
+/// operator does not retry earlier.
 const HELD_FOR_MAX: Duration = Duration::from_secs(3);
 /// The state `ESTABLISHED` in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
@@ -41,21 +42,19 @@ const ESTABLISHED: &str = "01";
 pub struct Links {
     processes: Arc<Mutex<BTreeMap<At, u32>>>,
     cuts: watch::Sender<Cuts>,
-    /// Ended with the experiment.
+    /// Aborted on drop.
     _relays: JoinSet<()>,
 }
 
-/// The members that are cut off.
 #[derive(Clone, Debug, Default)]
 struct Cuts {
     by_place: BTreeMap<At, Cut>,
-    /// Cuts so far.
     count: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
-    /// The same for all that are cut off together.
+    /// Equal for all members isolated together.
     number: u64,
     ways: Ways,
     manner: Manner,
@@ -68,7 +67,7 @@ impl Cuts {
         self.by_place.extend(group.map(|at| (at, cut)));
     }
 
-    /// Whether nothing passes from one member to another because of a cut of this manner. None: no member.
+    /// Reports whether a cut of this manner blocks traffic from one member to another. None is not a member.
     fn stop(&self, from: Option<At>, to: Option<At>, manner: Manner) -> bool {
         let cut = |at: Option<At>| at.and_then(|at| self.by_place.get(&at));
         let (from, to) = (cut(from), cut(to));
@@ -82,7 +81,7 @@ impl Cuts {
     }
 }
 
-/// A port that members dial, and the member that it belongs to.
+/// A port that members dial, and the member it leads to.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub at: At,
@@ -111,17 +110,16 @@ impl Links {
         Links { processes, cuts, _relays: relays }
     }
 
-    /// The process of the member in a place.
     pub fn name(&self, at: At, process: u32) {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(at, process);
     }
 
-    /// From now on nothing passes these ways between the group and all others.
+    /// Severs these directions between the group and all remaining members.
     pub fn cut(&self, group: impl Iterator<Item = At>, ways: Ways, manner: Manner) {
         self.cuts.send_modify(|cuts| cuts.add(group, ways, manner));
     }
 
-    /// All passes again from this member and to it, what was held first.
+    /// Reconnects this member; held bytes are delivered first.
     pub fn mend(&self, at: At) {
         self.cuts.send_if_modified(|cuts| cuts.by_place.remove(&at).is_some());
     }
@@ -138,7 +136,7 @@ async fn relay(
         tokio::select! {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
-                // A connection that is gone already was of no use to its member.
+                // The member has closed the connection already.
                 let Ok((dialler, address)) = accepted else { continue };
                 let processes = processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let from = owner(address.port(), way.dialled_port, &processes);
@@ -148,11 +146,12 @@ async fn relay(
     }
 }
 
-/// Passes on what comes from either side, until one of them fails, both have ended, or a cut closes it.
+/// Relays bytes in both directions until a side fails, both sides are closed, or a cut closes the
+/// connection.
 async fn connect(dialler: TcpStream, way: Way, from: Option<At>, mut cuts: watch::Receiver<Cuts>) {
     let to = Some(way.at);
     let passed = relay_connection(dialler, way, from, cuts.clone());
-    // An error is the end of the experiment.
+    // An error means that the experiment is over.
     let closed = async { cuts.wait_for(|cuts| cuts.stop(from, to, Manner::Closed)).await.map(drop) };
     tokio::select! {
         biased;
@@ -166,7 +165,7 @@ async fn relay_connection(dialler: TcpStream, way: Way, from: Option<At>, cuts: 
     let Ok(member) = TcpStream::connect(("127.0.0.1", way.peer_port)).await else { return };
     let (dialler_in, dialler_out) = dialler.into_split();
     let (member_in, member_out) = member.into_split();
-    // An error closes both connections, which is all that members would see of it.
+    // An error closes both connections, and members see only that.
     let _ended = tokio::try_join!(
         pass(dialler_in, member_out, cuts.clone(), |cuts| !cuts.stop(from, to, Manner::Silent)),
         pass(member_in, dialler_out, cuts, |cuts| !cuts.stop(to, from, Manner::Silent)),
@@ -193,7 +192,7 @@ async fn pass(
     }
 }
 
-/// Which of the processes has the connection from one port to another.
+/// Returns the process with the connection from one port to another.
 fn owner(from_port: u16, to_port: u16, processes: &BTreeMap<At, u32>) -> Option<At> {
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     let socket = format!("socket:[{}]", inode(&table, from_port, to_port)?);
@@ -204,14 +203,14 @@ fn owner(from_port: u16, to_port: u16, processes: &BTreeMap<At, u32>) -> Option<
     processes.iter().find(|(_, process)| holds(**process)).map(|(at, _)| *at)
 }
 
-/// The inode of a connection, from a table as `/proc/net/tcp` has it.
+/// Returns the inode of a connection in a table in the format of `/proc/net/tcp`.
 fn inode(table: &str, from_port: u16, to_port: u16) -> Option<&str> {
     let (from, to) = (format!(":{from_port:04X}"), format!(":{to_port:04X}"));
     table.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let (local, remote, state) = (fields.next()?, fields.next()?, fields.next()?);
         let is_it = local.ends_with(&from) && remote.ends_with(&to) && state == ESTABLISHED;
-        // After those: queues, timer, retransmissions, user and timeout.
+        // Skips queues, timer, retransmissions, user and timeout.
         is_it.then(|| fields.nth(5)).flatten()
     })
 }
@@ -268,7 +267,7 @@ mod tests {
         assert_eq!(both.map(|(from, to)| cuts.stop(from, to, Manner::Closed)), [false, true], "two cuts");
     }
 
-    /// A member that echoes in places 1 and 2, dialled by this process. Returns what it is dialled at there.
+    /// Starts an echo member in places 1 and 2, dialled by this process. Returns its dial ports.
     async fn echo() -> (Links, [u16; 2]) {
         let (member, peer_port) = listener().await;
         tokio::spawn(async move {
@@ -286,7 +285,7 @@ mod tests {
         (links, [first_port, second_port])
     }
 
-    /// This process is the member in place 0.
+    /// This process acts as the member in place 0.
     #[tokio::test]
     async fn nothing_passes_while_either_end_is_cut_off() {
         let (links, [first_port, second_port]) = echo().await;
@@ -298,7 +297,7 @@ mod tests {
             assert_eq!(echoed(&mut own, 7).await, 7);
             links.cut(std::iter::once(at), ways, Manner::Silent);
             own.write_all(&[8]).await.unwrap();
-            // Written later and answered: the relays have had their turns.
+            // These bytes were sent later and echoed, so the relays have run.
             for _ in 0..10 {
                 assert_eq!(echoed(&mut stranger, 9).await, 9);
             }

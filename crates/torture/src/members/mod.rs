@@ -1,23 +1,22 @@
-//! Members are added, promoted, replaced, moved and removed under load, while some are killed, paused and cut
-//! off.
+//! Membership changes under load: members are added, promoted, replaced, moved and removed, while some are
+//! killed, paused and isolated.
 //!
 //! ```text
-//!   round: load ▶ ten steps (who was away returns ▶ change ∥ fault ▶ equal lists) ▶ all return ▶ end of load ▶ check
+//!   round: load ▶ ten steps (absent members return ▶ change ∥ fault ▶ equal lists) ▶ all return ▶ end of load ▶ check
 //! ```
 //!
 //! * The plan keeps a majority of the voters running and connected, so every change and every start must
 //!   succeed.
-//! * A cut that does not last for several changes is mended after its time, whether the change is made or
-//!   not.
-//! * After each step all voters that run have the same list of members, the one that the steps led to.
-//! * After each round all that was ever acknowledged is there, and all members have the same history.
-//! * The longest time without an acknowledged write is measured for each step and reported. It is no verdict:
-//!   it depends on the machine.
+//! * A cut within a single step is mended after its duration, even if the change is still pending.
+//! * After each step all running voters have the membership that results from the steps.
+//! * After each round all acknowledged writes are present, and all members have the same history.
+//! * The longest time without an acknowledged write is measured per step and reported. It is not a verdict,
+//!   because it depends on the machine.
 
 mod cluster; // processes by place
-mod links; // what members send each other, and can be cut
+mod links; // connections between members, with partitions
 mod operator; // calls that change the membership
-mod plan; // what happens, by the seed
+mod plan; // changes and faults, by seed
 mod silence; // times without an acknowledged write
 
 use std::process::Command;
@@ -43,21 +42,19 @@ use crate::report::ExperimentReport;
 
 /// Changes between two checks of the data.
 const ROUND: u64 = 10;
-/// Two for each place, used or not.
+/// Two clients per place, used or not.
 const CLIENTS: u64 = 2 * plan::PLACES as u64;
-/// Between two puts of the probes to one member: what the times without an acknowledged write are exact to.
+/// Interval between two probe puts to a member: the resolution of the times without an acknowledged write.
 const PROBES_EVERY: Duration = Duration::from_millis(200);
-/// Between two looks at a learner that catches up, and at a command that runs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What to do.
 #[derive(Clone, Copy, Debug)]
 pub struct MembersOptions {
     pub changes: u64,
     pub seed: u64,
 }
 
-/// Changes the members until enough changes are made, or until something is wrong.
+/// Makes changes until enough are done, or until a violation is found.
 pub fn run(bench: &Environment, order: &MembersOptions) -> Result<ExperimentReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| ExperimentError::new(format!("start a runtime: {error}")))?;
@@ -76,7 +73,7 @@ pub fn run(bench: &Environment, order: &MembersOptions) -> Result<ExperimentRepo
 struct Experiment {
     cluster: LiveCluster,
     plan: MembershipPlan,
-    /// Apart from the plan's: how often it is asked depends on what the clients did.
+    /// Independent of the plan's generator: the number of draws depends on the clients.
     chance: SmallRng,
     seed: u64,
     began: Instant,
@@ -107,7 +104,7 @@ impl Experiment {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Steps under load, and the check after them.
+    /// Runs steps under load, and the check after them.
     async fn round(&mut self, steps: u64) -> Result<()> {
         self.rounds += 1;
         let (load, from) = (self.load(), self.now());
@@ -155,7 +152,7 @@ impl Experiment {
             life: self.rounds,
             clients: CLIENTS,
             big: 0.01,
-            // In an unused place nothing listens, and its clients wait for a member.
+            // Unused places have no listener; their clients wait for a member.
             ports: self.cluster.client_ports(),
             after_failure: AfterFailure::Again,
             probes_every: Some(PROBES_EVERY),
@@ -214,8 +211,7 @@ impl Experiment {
             }
             MemberChange::Replace { old, new } => self.replace(old, new, step).await,
             MemberChange::MoveLeader { at } => {
-                // Also the member that the fault strikes: it may lead, and lead on when a short fault is
-                // over.
+                // Includes the target of the fault: it may lead, and keep the lead after a short fault.
                 let (ports, id) = (self.cluster.voters_up(), self.cluster.member(at)?.id);
                 self.with_fault(step, operator::lead(&ports, id)).await?;
                 self.end_fault(step)
@@ -240,7 +236,8 @@ impl Experiment {
         self.with_fault(step, operator::add(&ports, &peer_url, is_learner)).await?;
         self.cluster.adopt(at, place, is_learner).await?;
         self.end_fault(step)?;
-        // A joiner asks any member who is in the cluster: one that does not know of it would refuse it.
+        // A joiner queries any member for the membership; a member with an old configuration would
+        // reject it.
         self.cluster.settle().await?;
         if let Some(cut) = cut {
             self.cluster.launch(at)?;
@@ -251,10 +248,10 @@ impl Experiment {
         self.cluster.bring_back(at)
     }
 
-    /// Runs the operator's command, and starts the new member when the command has added it.
+    /// Runs the operator's command, and starts the new member after the command has added it.
     async fn replace(&mut self, old: At, new: At, step: &PlanStep) -> Result<()> {
         let name = self.cluster.member(old)?.place.name.clone();
-        // The command removes a silent member before it adds the new one.
+        // The command removes an unresponsive member before it adds the new one.
         let is_silent =
             matches!(self.cluster.member(old)?.state, MemberCondition::Paused | MemberCondition::Down);
         let place = self.cluster.place(new, is_silent.then_some(old));
@@ -285,14 +282,14 @@ impl Experiment {
         Process::spawn(command.env_clear()).attempt("start", &self.cluster.bench.server)
     }
 
-    /// Stops a member, changes its address in the list, and starts it there.
+    /// Stops a member, changes its peer URL, and starts it there.
     async fn move_member(&mut self, at: At, step: &PlanStep) -> Result<()> {
         self.cluster.kill(at)?;
         let (ports, id) = (self.asked(step), self.cluster.member(at)?.id);
         let Way { peer_port, dialled_port, .. } = self.cluster.other_side(at)?;
         let mut moved = self.cluster.member(at)?.place.clone();
         (moved.peer_port, moved.advertised_peer_port) = (peer_port, dialled_port);
-        // The flags of its first start name its first address, and are compared with each other.
+        // The flags of its first start contain its first address, and are compared with each other.
         moved.flags.push(EXISTING.to_owned());
         self.with_fault(step, operator::update(&ports, id, &url(&moved))).await?;
         self.cluster.member_mut(at)?.place = moved;
@@ -300,9 +297,10 @@ impl Experiment {
         self.cluster.bring_back(at)
     }
 
-    /// Client ports of the members that are asked for a change: not those that the fault strikes. A member
-    /// that is paused with a request in its socket would make the change when it runs on, long after the next
-    /// ones. Nor those that return and lag: they may take themselves for the leader.
+    /// Returns the client ports of the members that receive requests for changes. Excludes the
+    /// targets of the fault: a paused member with a request in its socket would apply the change
+    /// when it resumes, long after later ones. Also excludes lagging members that return, which may
+    /// still consider themselves the leader.
     fn asked(&self, step: &PlanStep) -> Vec<u16> {
         let is_struck = |at: At| step.fault.as_ref().is_some_and(|fault| fault.strikes(at));
         let lags = |at: At| !step.is_settled && step.returning.contains(&at);
@@ -311,7 +309,7 @@ impl Experiment {
         asked.map(|(_, member)| member.place.client_port).collect()
     }
 
-    /// Makes the call while the fault strikes.
+    /// Makes the call while the fault is active.
     async fn with_fault(&self, step: &PlanStep, call: impl Future<Output = Result<()>>) -> Result<()> {
         let (made, struck) = tokio::join!(call, self.strike(step));
         made.and(struck)
@@ -328,7 +326,7 @@ impl Experiment {
         }
         if fault.changes == 0 {
             tokio::time::sleep(Duration::from_millis(fault.lasts_ms)).await;
-            // Ended or not, the change does not end this.
+            // Mends the cut even if the change is still pending.
             if matches!(fault.kind, MemberFaultKind::Cut(..)) {
                 fault.group().for_each(|at| links.mend(at));
             }
@@ -336,7 +334,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Ends the fault of this step, unless it lasts for longer.
+    /// Reverts the fault of this step, unless it lasts longer.
     fn end_fault(&mut self, step: &PlanStep) -> Result<()> {
         let Some(fault) = &step.fault else { return Ok(()) };
         for struck in fault.group() {
@@ -388,7 +386,8 @@ impl Experiment {
         }
     }
 
-    /// Nothing acknowledged is missing, and all members have the same history. All of them run.
+    /// Checks that no acknowledged write is missing, and that all members have the same history.
+    /// All members must be running.
     async fn check(&mut self) -> Result<()> {
         let ports = self.cluster.voters_up();
         let port = ports[self.chance.random_range(0..ports.len())];
@@ -401,7 +400,7 @@ impl Experiment {
         self.check_learner(revision).await
     }
 
-    /// A learner answers no linearizable reads and no hashes. Its state is read.
+    /// Checks the state of the learner, which rejects linearizable reads and hash requests.
     async fn check_learner(&mut self, revision: i64) -> Result<()> {
         let Some(learner) = self.cluster.members.values().find(|member| member.is_learner) else {
             return Ok(());
@@ -409,7 +408,7 @@ impl Experiment {
         let mut client = MemberClient::connect(learner.place.client_port, PATIENCE).await?;
         let deadline = Instant::now() + PATIENCE;
         let state = loop {
-            // It answers that the revision is in the future while it lags.
+            // A lagging learner rejects the revision as a future one.
             match client.applied(revision).await {
                 Ok(state) => break state,
                 Err(failure) if Instant::now() > deadline => return Err(failure),
@@ -447,7 +446,7 @@ impl Experiment {
     }
 }
 
-/// What the times without an acknowledged write are sorted by.
+/// Returns the category of a time without acknowledged writes.
 fn period_kind(step: &PlanStep) -> &'static str {
     let leads = matches!(step.change, MemberChange::Remove { leads: true, .. });
     match step.fault.as_ref().map(|fault| (fault.kind, fault.leads)) {

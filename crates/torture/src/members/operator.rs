@@ -1,6 +1,6 @@
-//! The calls of an operator: to any member that answers, repeated until they are done.
+//! The calls of an operator, retried on any responsive member until they succeed.
 //!
-//! * A call that was not answered may have been made. So "it is so already" is success.
+//! * A call without a response may have been applied, so "already done" counts as success.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,11 @@ use crate::clients::client::connect;
 use crate::failure::{Attempt, ExperimentError, Result};
 use crate::member::PATIENCE;
 
-/// A member that is paused does not answer.
+/// Bounds a call to a paused member, which does not respond.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two attempts.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Makes `call` at one port after another until it succeeds, or is refused with `done`.
+/// Makes `call` at one port after another until it succeeds or fails with `done`.
 async fn until_done(
     what: &str,
     ports: &[u16],
@@ -69,7 +68,7 @@ pub async fn update(ports: &[u16], id: u64, url: &str) -> Result<()> {
     until_done("update a member", ports, "etcdserver: Peer URLs already exists", call).await
 }
 
-/// The list as the member at `port` has applied it.
+/// Lists the membership that the member at `port` has applied.
 pub async fn list(port: u16) -> Result<Vec<Entry>> {
     let listed = connect(port, CALL_TIMEOUT).await?.members(false).await;
     listed.or_say(&format!("list the members at port {port}"))
@@ -80,7 +79,7 @@ pub async fn status(port: u16) -> Result<StatusResponse> {
     status.or_say(&format!("ask the status at port {port}"))
 }
 
-/// Makes the voter `id` the leader. `ports` are those of all members that run.
+/// Transfers leadership to the voter `id`. `ports` are those of all running members.
 pub async fn lead(ports: &[u16], id: u64) -> Result<()> {
     let (deadline, mut last) = (Instant::now() + PATIENCE, String::new());
     loop {
@@ -101,8 +100,8 @@ pub async fn lead(ports: &[u16], id: u64) -> Result<()> {
     }
 }
 
-/// Whether the member at `port` leads and is the wanted one. If it leads and is not, it is asked to hand
-/// over.
+/// Reports whether the member at `port` leads and has this id. A leader with another id is
+/// requested to transfer leadership.
 async fn lead_at(port: u16, id: u64) -> Result<bool> {
     let status = status(port).await?;
     if !client::leads(&status) || status.leader == id {

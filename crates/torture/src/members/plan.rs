@@ -1,33 +1,32 @@
-//! The sequence of changes and faults, chosen by the seed alone.
+//! The sequence of changes and faults, derived from the seed only.
 //!
 //! ```text
-//!   Plan { who is a voter, a learner, away } ──step──▶ Step { who returns, change, fault }
+//!   Plan { voters, learners, absent members } ──step──▶ Step { returning members, change, fault }
 //! ```
 //!
-//! * In every configuration that a step passes through, a majority of the voters runs. So a write that is
-//!   never acknowledged is a fault of the program. A voter that was added and not started yet counts as down.
-//! * One change at a time. At most one learner, which is the program's default bound.
-//! * A fault may last for several changes: its members come back to a membership that they do not know.
-//! * A cut separates a minority of the voters, and learners, from the others. Those cut off together hear
-//!   each other.
+//! * A majority of the voters runs in every configuration of a step, so a write that is never
+//!   acknowledged is a fault of the program. A voter that was added but not started counts as down.
+//! * Changes are sequential. There is at most one learner, the program's default limit.
+//! * A fault may last for several changes: its members return to a membership unknown to them.
+//! * A cut separates a minority of the voters, and learners, from the remaining members. The
+//!   members of the minority still reach each other.
 //!
-//! Knows nothing of processes.
+//! Independent of processes.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// Places for members. Each has its ports; a place is used again by a new member.
+/// Number of places for members. Each has its ports; a place is reused by new members.
 pub const PLACES: usize = 8;
-/// Members at the start, in the first places.
+/// Number of initial members, in the first places.
 pub const FIRST: usize = 3;
 const VOTERS_MAX: usize = 5;
 
-/// Number of a place.
 pub type At = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// A new member. `cut`: its first start is killed so many microseconds after exec.
+    /// Adds a new member. With `cut`, its first start is killed that many microseconds after exec.
     Add {
         at: At,
         is_learner: bool,
@@ -36,12 +35,12 @@ pub enum MemberChange {
     Promote {
         at: At,
     },
-    /// `leads`: it is made the leader first.
+    /// Removes a member. With `leads`, it is made the leader first.
     Remove {
         at: At,
         leads: bool,
     },
-    /// The operator's command `member replace`.
+    /// Runs the operator's command `member replace`.
     Replace {
         old: At,
         new: At,
@@ -49,15 +48,15 @@ pub enum MemberChange {
     MoveLeader {
         at: At,
     },
-    /// The member gets another peer URL, and is restarted there.
+    /// Changes the peer URL of the member and restarts it there.
     Move {
         at: At,
     },
-    /// A removed member's directory is started once more.
+    /// Starts the directory of a removed member once more.
     Return {
         at: At,
     },
-    /// A directory that was never added is started.
+    /// Starts a directory that was never added.
     Stranger {
         at: At,
     },
@@ -67,47 +66,43 @@ pub enum MemberChange {
 pub enum MemberFaultKind {
     Kill,
     Pause,
-    /// Cut off from the other members, and not from clients.
+    /// Isolated from the other members, but not from clients.
     Cut(Ways, Manner),
 }
 
-/// Which ways between those cut off and the others are cut.
+/// Severed directions between the isolated group and the remaining members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
     Both,
-    /// They hear the others, which do not hear them.
+    /// From the group: it receives messages, but its own are blocked.
     From,
-    /// The others hear them, and they hear none of the others.
+    /// To the group: its messages arrive, but it receives none.
     To,
 }
 
-/// How a cut looks to the members.
+/// Appearance of a cut to the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Connections stay open, and nothing passes.
+    /// Connections stay open without traffic.
     Silent,
-    /// Connections end, and new ones are closed at once.
+    /// Connections are closed, and new ones are closed immediately.
     Closed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberFault {
     pub at: At,
-    /// Cut off together with it.
     pub others: Vec<At>,
     pub kind: MemberFaultKind,
-    /// It is made the leader first.
     pub leads: bool,
-    /// After the call for the change was sent.
+    /// Delay after the request for the change was sent.
     pub delay_ms: u64,
-    /// How long it lasts at least.
     pub lasts_ms: u64,
-    /// Further changes that it lasts for.
+    /// Number of further changes that it lasts for.
     pub changes: u32,
 }
 
 impl MemberFault {
-    /// All members that it strikes.
     pub fn group(&self) -> impl Iterator<Item = At> {
         std::iter::once(self.at).chain(self.others.iter().copied())
     }
@@ -119,9 +114,9 @@ impl MemberFault {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// Members whose fault of an earlier step ends before this one.
+    /// Members that return from a fault of an earlier step.
     pub returning: Vec<At>,
-    /// The change is made when those that return have caught up. Else they catch up meanwhile.
+    /// True if the returning members catch up before the change, false if they do so concurrently.
     pub is_settled: bool,
     pub change: MemberChange,
     pub fault: Option<MemberFault>,
@@ -130,18 +125,17 @@ pub struct PlanStep {
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     is_learner: bool,
-    /// Changes to go until a fault ends.
+    /// Remaining changes until the fault is over.
     away: u32,
 }
 
 pub struct MembershipPlan {
     seats: [Option<Seat>; PLACES],
-    /// Places that hold the directory of a removed member.
     removed: [bool; PLACES],
     chance: SmallRng,
 }
 
-/// Kinds of change by weight.
+/// Kinds of change, with weights.
 #[derive(Clone, Copy)]
 enum ChangeKind {
     AddVoter,
@@ -176,12 +170,12 @@ impl MembershipPlan {
         MembershipPlan { seats, removed: [false; PLACES], chance: SmallRng::seed_from_u64(seed) }
     }
 
-    /// The next change, with its fault.
+    /// Draws the next change and its fault.
     pub fn step(&mut self) -> PlanStep {
         let returning = self.end_absences();
         let change = loop {
             let kind = self.kind();
-            // A leader can always be moved, so this ends.
+            // The leader can always be moved, so the loop terminates.
             if let Some(change) = self.change(kind)
                 && self.keeps_quorum(&change, &[])
             {
@@ -199,7 +193,7 @@ impl MembershipPlan {
         PlanStep { returning, is_settled, change, fault }
     }
 
-    /// Ends all faults, and says whose.
+    /// Reverts all faults and returns their members.
     pub fn recall(&mut self) -> Vec<At> {
         let away: Vec<At> = self.places(|seat| seat.away > 0);
         self.seats.iter_mut().flatten().for_each(|seat| seat.away = 0);
@@ -234,7 +228,7 @@ impl MembershipPlan {
         (!places.is_empty()).then(|| places[self.chance.random_range(0..places.len())])
     }
 
-    /// A change of this kind, if there can be one.
+    /// Returns a possible change of this kind, if any.
     fn change(&mut self, kind: ChangeKind) -> Option<MemberChange> {
         let learners = self.places(|seat| seat.is_learner);
         let free: Vec<At> = (0..PLACES).filter(|at| self.seats[*at].is_none()).collect();
@@ -284,7 +278,7 @@ impl MembershipPlan {
         }
     }
 
-    /// A fault that the cluster must stand during this change, if there is one.
+    /// Returns a fault that the cluster must tolerate during this change, if any.
     fn fault(&mut self, change: &MemberChange) -> Option<MemberFault> {
         let kind = self.fault_kind();
         let changes = if self.chance.random_bool(0.4) { self.chance.random_range(1..=5) } else { 0 };
@@ -315,7 +309,7 @@ impl MembershipPlan {
         Some(MemberFault { at, others, kind, leads, delay_ms, lasts_ms, changes })
     }
 
-    /// Every second fault is a cut.
+    /// Half of the faults are cuts.
     fn fault_kind(&mut self) -> MemberFaultKind {
         let ways = [Ways::Both, Ways::Both, Ways::From, Ways::To][self.chance.random_range(0..4)];
         let manner = [Manner::Silent, Manner::Closed][self.chance.random_range(0..2)];
@@ -323,7 +317,7 @@ impl MembershipPlan {
         [MemberFaultKind::Kill, MemberFaultKind::Pause, cut, cut][self.chance.random_range(0..4)]
     }
 
-    /// Members that are on the same side of a cut as `at`: as many as it may take with it, or none.
+    /// Returns the members on the same side of a cut as `at`: none, or as many as possible.
     fn cut_off_with(&mut self, at: At, victims: &[At], change: &MemberChange) -> Vec<At> {
         let mut group = vec![at];
         let first = self.chance.random_range(0..victims.len());
@@ -338,7 +332,7 @@ impl MembershipPlan {
         group.split_off(1)
     }
 
-    /// Whether a majority runs in each configuration of the way, also without `down`.
+    /// Reports whether a majority runs in each configuration of the change, even without `down`.
     fn keeps_quorum(&self, change: &MemberChange, down: &[At]) -> bool {
         let before = self.voters();
         let with = |voters: &[At], at: At| [voters, &[at]].concat();
@@ -407,7 +401,7 @@ mod tests {
         assert_ne!(steps(7), steps(8));
     }
 
-    /// A second account of who runs, by what the steps say.
+    /// An independent model of the running members, derived from the steps.
     #[derive(Default)]
     struct Account {
         voters: BTreeSet<At>,
@@ -427,7 +421,7 @@ mod tests {
             assert!(self.learners.len() <= 1, "seed {seed}: {step:?}: two learners");
         }
 
-        /// Follows the step, configuration by configuration.
+        /// Applies the step, configuration by configuration.
         fn follow(&mut self, seed: u64, step: &PlanStep) {
             step.returning.iter().for_each(|at| assert!(self.down.remove(at), "seed {seed}: {step:?}"));
             self.down.extend(step.fault.iter().flat_map(MemberFault::group));
@@ -497,7 +491,7 @@ mod tests {
         assert_eq!(kinds.len(), 8, "{kinds:?}");
         assert!(kinds.values().all(|count| *count > 100), "{kinds:?}");
         assert_eq!(sizes, (1..=VOTERS_MAX).collect(), "numbers of voters that occurred");
-        // Alone, and with one or two others: each way and each manner.
+        // Groups of one to three members, in each direction and manner.
         assert_eq!(cuts.len(), 3 * 2 * 3, "{cuts:?}");
     }
 }

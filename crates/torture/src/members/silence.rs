@@ -1,29 +1,29 @@
-//! The longest times in which no write was acknowledged, in all and for each step.
+//! The longest times without an acknowledged write, in total and per step.
 //!
-//! Times are nanoseconds since the experiment began.
+//! Times are nanoseconds since the start of the experiment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What was done from one time to another.
+/// An action of the experiment and its time range.
 #[derive(Clone, Debug)]
 pub struct Period {
     pub from: u64,
     pub to: u64,
     pub what: String,
-    /// What the figures are sorted by.
+    /// Category in the statistics.
     pub kind: &'static str,
-    /// A member was killed, paused or cut off, or came back.
+    /// True if a member was killed, paused or isolated, or returned.
     pub has_fault: bool,
-    /// How long its fault lasted at least; 0 for one that lasts for several changes, and for none.
+    /// Minimum duration of its fault; 0 without a fault, or if it lasts for several changes.
     pub lasts: u64,
 }
 
-/// Two election timeouts. A time without acknowledged writes that is longer than these and the faults during
-/// it is said at once.
+/// Two election timeouts. A time without acknowledged writes beyond these and the concurrent faults
+/// is reported immediately.
 const LONG: u64 = 2_000_000_000;
 
-/// The longest one, and what was done during it.
+/// The longest time, and the actions during it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Longest {
     lasted: u64,
@@ -33,18 +33,18 @@ struct Longest {
 #[derive(Debug, Default)]
 pub struct Silence {
     any: Longest,
-    /// Only changes of the membership happened meanwhile.
+    /// Only membership changes happened during it.
     without_fault: Longest,
-    /// The longest one of each step, by kind.
+    /// The longest time of each step, by kind.
     by_kind: BTreeMap<&'static str, Vec<u64>>,
-    /// Longer than two election timeouts and the faults.
+    /// Number of times longer than two election timeouts plus the faults.
     late: u64,
 }
 
 impl Silence {
-    /// Takes in a round of load: from when to when, when writes were acknowledged, and what was done.
+    /// Adds a round of load: its time range, the times of acknowledged writes, and the actions.
     ///
-    /// Returns a line for each time that is longer than two election timeouts and the faults during it.
+    /// Returns a line for each time longer than two election timeouts plus the faults during it.
     pub fn add(&mut self, from: u64, to: u64, mut answered: Vec<u64>, periods: &[Period]) -> Vec<String> {
         let mut late = Vec::new();
         answered.retain(|at| (from..to).contains(at));
@@ -124,7 +124,7 @@ mod tests {
             Period { from, to, what, kind: if has_fault { "fault" } else { "none" }, has_fault, lasts: 0 }
         };
         let cases = [
-            // Answers, periods, longest, longest without a fault.
+            // Acknowledgements, periods, longest time, longest time without a fault.
             (vec![10, 20, 90], vec![], 70, 70),
             (vec![], vec![], 100, 100),
             (vec![40, 60], vec![period(50, 100, "kill", true)], 40, 40),

@@ -1,8 +1,8 @@
-//! From an accepted socket to an authenticated stream.
+//! Turns an accepted socket into an authenticated stream.
 //!
-//! The handshake and the checks are a task of the port's TLS threads. Its slot and its deadline begin when
-//! the socket was accepted, and run where the connection is served. The socket stays registered with the
-//! runtime that accepted it, so the stream goes back there without being moved between event loops.
+//! The handshake and the checks are a task on the port's TLS threads. Its slot and its deadline start when
+//! the socket is accepted, and are enforced on the serving thread. The socket stays registered with the
+//! runtime that accepted it, so the stream returns there without moving between event loops.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,14 +22,13 @@ use super::refusals::{Failure, RefusedHandshakes, reason};
 use super::setup::{Live, Lookups, PortKind, common_name};
 use crate::wire::{Wire, io_of_two_kinds};
 
-/// A handshake is two round trips and a turn of a processor. A client that has not finished it by then is as
-/// silent as one that sends no first byte.
+/// A handshake takes two round trips and little processor time. A slower client is treated like a silent one.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
-/// A connection inside TLS begins so.
+/// Content type of the first TLS record of a connection.
 const HANDSHAKE: u8 = 22;
 
-/// Admits connections of one port.
+/// Admits connections of a single port. Cheap to clone.
 #[derive(Clone)]
 pub struct Acceptor {
     live: Arc<Live>,
@@ -39,24 +38,24 @@ pub struct Acceptor {
     lookups: Lookups,
     port: PortKind,
     protocols: Protocols,
-    /// Whether connections outside of TLS are admitted as well.
+    /// True if connections without TLS are admitted as well.
     is_mixed: bool,
 }
 
-/// What may be spoken inside.
+/// Application protocols offered in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocols {
-    /// All that the port knows.
+    /// All protocols of the port.
     All,
     Http1,
 }
 
 impl Protocols {
-    /// The configuration of one handshake.
+    /// Returns the configuration of a handshake.
     fn of(self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
         match self {
             Protocols::All => config,
-            // A dozen pointers are copied. The session tickets stay those of the port.
+            // Copies a dozen pointers. The session tickets remain those of the port.
             Protocols::Http1 => {
                 let mut config = ServerConfig::clone(&config);
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -67,7 +66,7 @@ impl Protocols {
 }
 
 impl Acceptor {
-    /// Handshakes run on `threads`.
+    /// Creates an acceptor that runs handshakes on `threads`.
     pub fn new(live: Arc<Live>, threads: Handle, port: PortKind) -> Acceptor {
         Acceptor {
             live,
@@ -81,27 +80,30 @@ impl Acceptor {
         }
     }
 
-    /// The same port, for listeners that speak HTTP/1 alone.
+    /// Returns an acceptor of the same port for HTTP/1-only listeners.
     pub fn for_http1(&self) -> Acceptor {
         Acceptor { protocols: Protocols::Http1, ..self.clone() }
     }
 
-    /// The same port, for a listener on which what does not begin with a handshake is let in as it is.
+    /// Returns an acceptor of the same port. If `is_mixed`, it admits connections that do not start with a
+    /// handshake as plain text.
     pub fn mixed(&self, is_mixed: bool) -> Acceptor {
         Acceptor { is_mixed, ..self.clone() }
     }
 
-    /// The stream inside TLS; None if the handshake failed, took too long, or was given up, for newer ones or
-    /// when `given_up` is ready. The socket is closed by then: its task may wait for a thread for long.
+    /// Returns the TLS stream; None if the handshake failed, timed out, or was abandoned, either for newer
+    /// ones or because `given_up` completed. The socket is closed by then, even if its task still waits for
+    /// a thread.
     pub async fn accept(&self, stream: Wire, given_up: impl Future<Output = ()>) -> Option<Stream> {
         let address = match stream.peer_address() {
             Some(address) => SocketAddr::new(address.ip().to_canonical(), address.port()),
-            // Who connects to a Unix socket is on this machine.
+            // Clients of a Unix socket are on this machine.
             None if stream.is_unix() => (Ipv4Addr::LOCALHOST, 0).into(),
             None => return None,
         };
         let remote = address.ip();
-        // Both begin here, so that a handshake that waits for its thread counts, and ends, as any other.
+        // Slot and deadline start here, so a handshake waiting for its thread is counted and bounded like
+        // any other.
         let slot = self.handshakes.begin(remote);
         let deadline = Instant::now() + HANDSHAKE_WITHIN;
         let mut task = self.threads.spawn(handshake(self.clone(), stream, remote));
@@ -143,7 +145,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// The error is None for a connection that was opened and closed, as probes of load balancers do.
+/// Runs a handshake. The error is None for a connection that was opened and closed, like load balancer
+/// probes do.
 async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Stream, Option<Failure>> {
     match stream.first_byte().await {
         Ok(Some(first)) if port.is_mixed && first != HANDSHAKE => return Ok(Stream::Plain(stream)),
@@ -165,19 +168,19 @@ async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Strea
     ended.map_err(|reason| Some(Failure { server_name, reason }))
 }
 
-/// A connection, plain or inside TLS. Which of the two is one branch per read and write.
+/// A connection, plain or with TLS, at the cost of one branch per read and write.
 pub enum Stream {
     Plain(Wire),
     Tls(Box<TlsStream<Wire>>),
 }
 
 impl Stream {
-    /// Whether it is inside TLS.
+    /// Reports whether it uses TLS.
     pub fn is_secure(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }
 
-    /// As [`Wire::has_ended`].
+    /// See [`Wire::has_ended`].
     pub fn has_ended(&self) -> bool {
         match self {
             Stream::Plain(wire) => wire.has_ended(),
@@ -185,8 +188,8 @@ impl Stream {
         }
     }
 
-    /// The common name of the other side's certificate, which the handshake has verified; empty if it has
-    /// none. None if no certificate was shown.
+    /// Returns the common name in the peer's verified certificate; empty if it has none. None if the peer
+    /// did not present a certificate.
     pub fn common_name(&self) -> Option<String> {
         let Stream::Tls(stream) = self else { return None };
         common_name(stream.get_ref().1.peer_certificates()?.first()?)

@@ -1,4 +1,4 @@
-//! Connections to the peer ports of other members, plain or inside TLS, as their URLs say.
+//! Connections to the peer ports of other members, plain or with TLS, depending on their URLs.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +22,12 @@ use crate::wire::Wire;
 use config::{PortTls, Url};
 use process::log::causes;
 
-/// What a certificate that is shown on a Unix socket names.
+/// Server name expected in a certificate on a Unix socket.
 const SOCKET_HOST: &str = "localhost";
 /// The authority of requests on a Unix socket.
 const SOCKET_ENDPOINT: &str = "http://localhost";
 
-/// Where a `unix` or `unixs` URL leads.
+/// Target of a `unix` or `unixs` URL.
 #[derive(Clone)]
 struct UnixAddress {
     path: PathBuf,
@@ -39,7 +39,7 @@ fn socket_of(url: &str) -> Option<UnixAddress> {
     Some(UnixAddress { path: url.socket_path()?.to_owned(), is_secure: url.scheme().is_secure() })
 }
 
-/// What is spoken inside TLS.
+/// Application protocol inside TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Protocol {
     #[default]
@@ -50,12 +50,12 @@ enum Protocol {
 /// Opens connections. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Dialer {
-    /// The configuration, and the threads of handshakes.
+    /// TLS configuration and the handshake threads.
     tls: Option<(Arc<Live>, Handle)>,
     resolver: Resolver,
     origin: Origin,
     protocol: Protocol,
-    /// The address of this machine to dial from; the system chooses, if there is none.
+    /// Local address to dial from; None lets the system choose.
     pub(super) source: Option<IpAddr>,
 }
 
@@ -64,24 +64,25 @@ impl Dialer {
         Dialer { tls: Some((live, threads)), ..Dialer::default() }
     }
 
-    /// To hosts that a stranger named: they do not delay lookups of other names.
+    /// Returns a dialer for hosts named by a stranger; it does not delay lookups of other names.
     pub fn to_claimed(&self) -> Dialer {
         Dialer { origin: Origin::Claimed, ..self.clone() }
     }
 
-    /// To ports that speak HTTP/1 alone, such as those of `--listen-metrics-urls`.
+    /// Returns a dialer for HTTP/1-only ports, such as those of `--listen-metrics-urls`.
     pub fn to_http1(&self) -> Dialer {
         Dialer { protocol: Protocol::Http1, ..self.clone() }
     }
 
-    /// To servers of another cluster, whose certificates are judged as `port` says. Files are read once.
+    /// Returns a dialer for servers of another cluster, which verifies their certificates with `port`. Files
+    /// are read once.
     pub fn to_servers(port: &PortTls, threads: &Handle) -> Result<Dialer, TlsError> {
         let (live, _never_reloaded) = Live::peers(port.clone())?;
         Ok(Dialer::new(live, threads.clone()))
     }
 
-    /// A gRPC connection to a URL of any scheme, with the limits that `limit` sets. The error: why there is
-    /// none.
+    /// Opens a gRPC connection to a URL of any scheme, with the limits set by `limit`. The error is the
+    /// reason.
     pub async fn channel_to(
         &self,
         url: &str,
@@ -93,7 +94,7 @@ impl Dialer {
         self.open(&limit(endpoint), socket).await
     }
 
-    /// A gRPC connection to an endpoint, with its limits. The error: why there is none.
+    /// Opens a gRPC connection to an endpoint with its limits. The error is the reason.
     pub async fn channel(&self, endpoint: &Endpoint) -> Result<Channel, String> {
         self.open(endpoint, None).await
     }
@@ -122,7 +123,7 @@ impl Dialer {
         }
     }
 
-    /// To be bounded in time by the caller, and to be dropped at any time.
+    /// Opens a connection. Has no timeout; cancel-safe.
     pub async fn connect(&self, uri: Uri) -> io::Result<Stream> {
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let is_secure = uri.scheme_str() == Some("https");
@@ -166,7 +167,7 @@ impl Dialer {
     }
 }
 
-/// Connects to the first address of the family of `source` that answers.
+/// Connects to the first reachable address in the family of `source`.
 async fn connect_from(source: IpAddr, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::other(format!("no address of the family of {source} to dial"));
     for address in addresses.iter().filter(|address| address.is_ipv4() == source.is_ipv4()) {

@@ -1,6 +1,6 @@
-//! Handshakes in flight. A full table gives up the oldest of the address that has most: a handshake takes
-//! milliseconds, so the oldest of many is one that its client does not go on with. An address displaces
-//! others only while it has no more than they.
+//! Handshakes in flight. When the table is full, the oldest handshake of the address with the most is
+//! evicted: a handshake takes milliseconds, so the oldest of many is one that its client has abandoned. An
+//! address evicts handshakes of other addresses only while it does not have more than they do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A handshake holds some 20 KiB, and at most 64 KiB of what its client has sent: 64 MiB together. As many
-/// full handshakes with RSA keys take about a second of one core, less than their deadline.
+/// A handshake uses some 20 KiB, and at most 64 KiB of received data: 64 MiB in total. As many full
+/// handshakes with RSA keys take about a core second, less than their deadline.
 pub const HANDSHAKES_MAX: usize = 1024;
 
 /// All handshakes of a port.
@@ -21,7 +21,7 @@ pub struct Handshakes(Arc<Mutex<InFlight>>);
 struct InFlight {
     next_number: u64,
     total: usize,
-    /// By number, so that the first of an address is its oldest.
+    /// Handshakes by number, so the first of an address is its oldest.
     open: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
 }
 
@@ -36,7 +36,7 @@ impl InFlight {
         removed
     }
 
-    /// The oldest of the address that has most; of several, the one that has the oldest.
+    /// Returns the oldest handshake of the address with the most; ties go to the address with the oldest.
     fn displaced(&self) -> Option<(IpAddr, u64)> {
         let most = |(_, open): &(_, &BTreeMap<u64, _>)| (open.len(), open.keys().next().map(|first| !first));
         let (remote, open) = self.open.iter().max_by_key(most)?;
@@ -44,7 +44,7 @@ impl InFlight {
     }
 }
 
-/// One handshake; counted until it is dropped.
+/// A handshake in flight; counted until it is dropped.
 pub struct Handshake {
     all: Handshakes,
     remote: IpAddr,
@@ -53,7 +53,7 @@ pub struct Handshake {
 }
 
 impl Handshakes {
-    /// One more of a client at `remote`.
+    /// Registers a handshake of a client at `remote`.
     pub fn begin(&self, remote: IpAddr) -> Handshake {
         let displaced = Arc::new(Notify::new());
         let remote = network_of(remote);
@@ -72,7 +72,7 @@ impl Handshakes {
     }
 }
 
-/// The address that counts: a host with IPv6 has a network of 64 bits to choose from.
+/// Returns the address to count: an IPv6 host has a 64-bit network to choose from.
 fn network_of(remote: IpAddr) -> IpAddr {
     match remote {
         IpAddr::V4(_) => remote,
@@ -81,7 +81,7 @@ fn network_of(remote: IpAddr) -> IpAddr {
 }
 
 impl Handshake {
-    /// Returns when this handshake must be given up for newer ones.
+    /// Completes when this handshake must be abandoned for newer ones.
     pub async fn displaced(&self) {
         self.displaced.notified().await;
     }
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Those that were displaced since they were last asked.
+    /// Returns the handshakes evicted since the last call.
     fn displaced(open: &[Handshake]) -> Vec<usize> {
         let is_displaced = |at: &usize| open[*at].displaced().now_or_never().is_some();
         (0..open.len()).filter(is_displaced).collect()

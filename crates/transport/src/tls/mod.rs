@@ -3,26 +3,26 @@
 //! ```text
 //!   files ─▶ Contents ─▶ Loaded: server and client configuration, checks ─▶ Live, reloaded when a file changes
 //!
-//!   accepted socket ─▶ Acceptor: handshake and checks on the TLS threads ─▶ Stream, back on the thread it came from
+//!   accepted socket ─▶ Acceptor: handshake and checks on the TLS threads ─▶ Stream, back on its original thread
 //!   URL of a peer ────▶ Dialer:   the same, towards other members
 //! ```
 //!
 //! Invariants:
-//! - No handshake runs on a thread that serves clients, peers or Raft's driver.
+//! - Handshakes do not run on threads that serve clients, peers or Raft's driver.
 //! - Handshakes of members have a separate thread, which clients cannot occupy.
-//! - A stream is handed out only after the certificate of the other side has passed every check.
-//! - A file that cannot be used leaves the configuration as it was.
+//! - A stream is returned only after the peer's certificate has passed all checks.
+//! - An unusable file leaves the configuration unchanged.
 //!
-//! Does not know what is spoken inside TLS.
+//! Independent of the protocols inside TLS.
 
 mod setup; // files, configurations, checks
 
-mod handshakes; // how many are in flight
-mod refusals; // what is logged of them
+mod handshakes; // handshakes in flight
+mod refusals; // log of failed handshakes
 
 mod acceptor;
 mod dialer;
-mod resolver; // addresses of names
+mod resolver; // addresses of host names
 
 mod ports; // both ports of a member
 

@@ -12,17 +12,17 @@ use crate::wire::Listener;
 use config::{PortTls, Settings, Urls};
 use process::shutdown::Stop;
 
-/// A socket that others dial, and what it asks of them first.
+/// A listening socket and its TLS checks.
 pub type Port = (Listener, Option<Acceptor>);
 
-/// Where handshakes run. Those of clients do not delay those of members.
+/// Runtimes of the handshakes. Handshakes of clients do not delay those of members.
 #[derive(Clone, Copy, Debug)]
 pub struct HandshakeThreads<'a> {
     pub clients: &'a Handle,
     pub peers: &'a Handle,
 }
 
-/// What the ports and the links of one member use.
+/// TLS of the ports and the outgoing links of a member.
 pub struct Tls {
     clients: Option<Acceptor>,
     peers: Option<Acceptor>,
@@ -31,12 +31,12 @@ pub struct Tls {
     reloads: Vec<Reload>,
 }
 
-/// Certificates that are shown, as they are now. Cheap to clone.
+/// Certificates currently presented. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct ShownAddress(Vec<Arc<Live>>);
 
 impl ShownAddress {
-    /// Ports, each with when the first certificate that is shown there ends, in seconds since 1970.
+    /// Returns the expiry of the first presented certificate to expire, per port, in seconds since 1970.
     pub fn ends(&self) -> Vec<(&'static str, i64)> {
         let ends = self.0.iter().filter_map(|live| live.certificate_end());
         ends.map(|(port, end)| (port.name(), end)).collect()
@@ -44,7 +44,7 @@ impl ShownAddress {
 }
 
 impl Tls {
-    /// Reads all files, and makes those that are to be made below `data_dir`. Handshakes run on `threads`.
+    /// Reads all files and creates missing self-signed ones below `data_dir`. Handshakes run on `threads`.
     pub fn load(
         settings: &Settings,
         data_dir: &Path,
@@ -82,23 +82,23 @@ impl Tls {
         self.dialer.clone()
     }
 
-    /// The listeners of `urls`, in their order, as the client port.
+    /// Pairs the listeners of `urls`, in order, with the TLS of the client port.
     pub fn client_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
         with_acceptors(listeners, urls, self.clients.as_ref())
     }
 
-    /// The same for listeners on which HTTP/1 alone is spoken.
+    /// Like `client_ports`, for HTTP/1-only listeners.
     pub fn http1_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
         let acceptor = self.clients.as_ref().map(Acceptor::for_http1);
         with_acceptors(listeners, urls, acceptor.as_ref())
     }
 
-    /// The same for the peer port.
+    /// Like `client_ports`, for the peer port.
     pub fn peer_ports(&self, listeners: Vec<Listener>, urls: &Urls) -> Vec<Port> {
         with_acceptors(listeners, urls, self.peers.as_ref())
     }
 
-    /// Follows the files until `stop`, on `threads`.
+    /// Reloads changed files on `threads` until `stop`.
     pub fn follow_files(self, threads: &Handle, stop: &Stop) {
         for reload in self.reloads {
             threads.spawn(reload.run(stop.clone()));
@@ -106,8 +106,8 @@ impl Tls {
     }
 }
 
-/// Reads the files that a start would read, and makes none. Returns files of certificates, each with when the
-/// first of them ends, in seconds since 1970.
+/// Reads the files that a start would read, without creating any. Returns the certificate files with the
+/// time at which their first certificate expires, in seconds since 1970.
 pub fn check_files(settings: &Settings) -> Result<Vec<(PathBuf, i64)>, TlsError> {
     let given = |port: &Option<PortTls>| port.clone().filter(|port| !port.is_self_signed);
     let mut read = Vec::new();

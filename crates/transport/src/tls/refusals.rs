@@ -1,4 +1,4 @@
-//! Failed handshakes in the log: at most one line per second, since anyone can cause them.
+//! Log of failed handshakes: at most one line per second, since anyone can cause them.
 
 use std::error::Error as StdError;
 use std::io;
@@ -12,15 +12,14 @@ use super::setup::PortKind;
 use certificates::date;
 use process::log::Pace;
 
-/// A handshake that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// The name that the client asked for; empty if it asked for none.
+    /// Server name requested by the client; empty if none.
     pub server_name: String,
     pub reason: String,
 }
 
-/// What was logged, and what was not.
+/// Rate limiter of the log lines, with the number of suppressed ones.
 #[derive(Default)]
 pub struct RefusedHandshakes(Mutex<Pace>);
 
@@ -41,7 +40,7 @@ impl RefusedHandshakes {
     }
 }
 
-/// Why a handshake failed, for those who run the member or its clients. Go's words follow in brackets.
+/// Describes a failed handshake for operators. Go's wording follows in brackets.
 pub fn reason(error: &io::Error) -> String {
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
         return match error.kind() {
@@ -118,10 +117,10 @@ fn alert_reason(alert: AlertDescription) -> String {
     }
 }
 
-/// An alert of the other side in the words of Go's library, which alerts about logs look for.
+/// Returns the peer's alert in the wording of Go's library, which log-based monitoring matches.
 fn go_alert(alert: AlertDescription) -> String {
     let words = match alert {
-        // Go has one alert for what rustls parts in two.
+        // Go has a single alert where rustls distinguishes two.
         AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => "bad certificate",
         AlertDescription::UnsupportedCertificate => "unsupported certificate",
         AlertDescription::CertificateRevoked => "revoked certificate",
@@ -135,8 +134,8 @@ fn go_alert(alert: AlertDescription) -> String {
     format!("remote error: tls: {words}")
 }
 
-/// Why a connection could not be made, or broke: what the network or TLS said, without the words of the
-/// libraries between. One text for all ways in which the other side can close it.
+/// Describes a failed or broken connection by the error of the network or of TLS, without the wrappers of
+/// libraries. All ways in which the peer can close it share one text.
 pub fn broken(error: &(dyn StdError + 'static)) -> String {
     let mut last = error;
     loop {

@@ -1,11 +1,11 @@
-//! Addresses of the hosts that URLs name.
+//! Addresses of the hosts in URLs.
 //!
-//! The system's resolver blocks a thread, for half a minute if a name server is silent, and cannot be
-//! interrupted. The threads are those that also read the store. So lookups are bounded.
+//! The system's resolver blocks a thread, for half a minute if a name server does not respond, and cannot be
+//! interrupted. It runs on the threads that also read the store, so lookups are bounded.
 //!
 //! Invariants:
-//! - The same host is looked up once at a time; callers that come meanwhile share the answer.
-//! - Hosts that a stranger named take at most [`CLAIMED_MAX`] threads. They never delay the hosts of members.
+//! - There is at most one lookup per host; concurrent callers share its result.
+//! - Hosts named by a stranger use at most [`CLAIMED_MAX`] threads. They never delay the hosts of members.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,16 +18,16 @@ use futures_util::future::Shared;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-/// Lookups of listed hosts under way: eight URLs of four members that are away. One more fails, and its link
-/// dials again.
+/// Concurrent lookups of listed hosts: eight URLs for each of four unreachable members. Further ones fail,
+/// and the link retries.
 const LISTED_MAX: usize = 32;
-/// Lookups of claimed hosts under way. One more fails, and the claim comes again.
+/// Concurrent lookups of claimed hosts. Further ones fail until the claim is repeated.
 const CLAIMED_MAX: usize = 4;
 
-/// Who named a host.
+/// Source of a host name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
-    /// The list of members, or a flag.
+    /// The membership, or a flag.
     #[default]
     Listed,
     /// The hello of a stranger.
@@ -36,7 +36,7 @@ pub(super) enum Origin {
 
 type AddressLookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 type OriginKey = (Origin, String, u16);
-/// The error is text: it is shared, and an `io::Error` cannot be cloned.
+/// The error is text, because an `io::Error` cannot be cloned.
 type SharedLookup = Shared<Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>>;
 
 /// Looks hosts up. Cheap to clone; clones share the bounds.
@@ -66,7 +66,7 @@ impl Resolver {
         }))
     }
 
-    /// The addresses of a host. To be bounded in time by the caller, and to be dropped at any time.
+    /// Returns the addresses of a host. Has no timeout; cancel-safe.
     pub async fn find(&self, host: &str, port: u16, origin: Origin) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![(address, port).into()]);
@@ -112,7 +112,7 @@ mod tests {
     static SILENT: AtomicUsize = AtomicUsize::new(0);
     static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-    /// Names of `slow` are answered once `ANSWERS` says so.
+    /// Blocks lookups of `slow` names until `ANSWERS` is set.
     fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if host.starts_with("slow") {
             SILENT.fetch_add(1, Ordering::SeqCst);

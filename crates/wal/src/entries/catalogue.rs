@@ -1,38 +1,35 @@
-//! Where the synced entries are: a sparse map from index to place, and the terms.
+//! Sparse index of the synced entries, and the buffer of unsynced frames.
 //!
 //! ```text
-//!  points    1 ───── 210 ───── 400 ─ 433 ─────▶      one per 64 KiB of log, and where the log turned back
-//!  runs      term 3 ──── term 4 ─────────────▶       one per change of term
+//!  points    1 ───── 210 ───── 400 ─ 433 ─────▶      one per 64 KiB of log, and at each conflict
+//!  runs      term 3 ──── term 4 ─────────────▶       one per term
 //!  segments  base 0 ─────────── base 399 ────▶
 //! ```
 //!
-//! * Points, runs and segments are each in index order and speak only of entries that count: what a conflict
-//!   replaced is forgotten here, though its bytes still lie in a segment.
-//! * From a point on, a segment holds consecutive indexes at least up to the index before the next point.
-//! * About 1,000 points per full segment: the memory of the log does not grow with its entries.
+//! # The catalogue
 //!
-//! Cost: the place of an entry and its term are binary searches over points and runs; an entry appended is a
-//! push at the end, once in 64 KiB; a conflict pops from the end, a release from the front.
+//! * Points, runs and segments are each in index order and cover valid entries only. Entries replaced
+//!   at a conflict are removed here, though their bytes remain in a segment.
+//! * From a point on, a segment holds consecutive indexes at least up to the index before the next
+//!   point. A reader never reads past that index, so it does not see replaced entries: they follow the
+//!   last valid one.
+//! * A full segment has about 1,000 points, so memory does not grow with the number of entries.
 //!
-//! Why one point per turn back suffices: a reader goes from a point to the index before the next point and
-//! not further. Entries that a conflict replaced are after the last valid index, so it never reads them.
-//!
-//! Knows nothing of bytes: the writer, the recovery and the readers meet here.
+//! Lookups of an entry's location or term are binary searches. Appending pushes a point once per 64
+//! KiB; a conflict pops from the back, a release from the front.
 //!
 //! # The group
 //!
-//! The group buffer: frames that wait for the next sync, encoded where they will lie.
+//! The group buffer holds the frames of the next sync, encoded for their final location.
 //!
-//! * One copy of each payload, one pass of the checksum over it, no allocation once the buffer has grown.
-//! * The place is fixed when a frame is added: a segment is cut between groups, never within one.
+//! * Each payload is copied and checksummed once. A buffer that has grown does not allocate.
+//! * A frame's location is fixed when it is added: the log switches segments between groups, never
+//!   within one.
 //!
-//! A conflict within a group takes nothing back: the frames that it replaces are written all the same, and
-//! reading them back comes to the same end. Conflicts are rare, and a chain that is only ever extended is
-//! simple.
+//! A conflict within a group does not remove frames: the replaced frames are written too, and replay
+//! arrives at the same result. Conflicts are rare, and append-only groups keep the chain simple.
 //!
-//! It remembers how large groups usually are, since that decides how a file should grow.
-//!
-//! Knows nothing of files.
+//! The group tracks the mean group size, which determines how files grow.
 
 use std::collections::VecDeque;
 
@@ -40,10 +37,9 @@ use crate::format::frame::{self, Header, Type};
 use crate::format::segment::{AHEAD_BYTES, PAGE_BYTES, Tail};
 use crate::{Error, LogIndex, LogPosition, Result, Term};
 
-/// A lagging follower reads at most this much in vain.
+/// Maximum distance between points, and thus of the bytes that a lagging follower reads unnecessarily.
 const POINT_SPACING_BYTES: u64 = 64 << 10;
 
-/// Where an entry's frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FramePlace {
     pub segment: u64,
@@ -59,36 +55,35 @@ struct Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SegmentSpan {
     sequence: u64,
-    /// The entry before its first one.
+    /// Position before the first entry of the segment.
     base: LogPosition,
 }
 
-/// Consecutive entries in one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     /// Index of the entry at `place`.
     pub first: LogIndex,
     pub place: FramePlace,
-    /// The last entry to read here; it is in the same segment.
+    /// Last entry to read here, in the same segment.
     pub last: LogIndex,
 }
 
 #[derive(Debug)]
 pub(crate) struct Catalogue {
-    /// Before the first entry kept: the base of the oldest segment.
+    /// Position before the first retained entry: the base of the oldest segment.
     start: LogPosition,
     last: LogPosition,
-    /// Oldest first, never empty; bases turn back where a conflict crossed a border.
+    /// Oldest first, never empty. Bases decrease where a conflict crossed a segment boundary.
     segments: VecDeque<SegmentSpan>,
     points: VecDeque<Point>,
-    /// First position of each run of one term; the first run begins at `start`.
+    /// First position of each run of entries with the same term. The first run starts at `start`.
     runs: VecDeque<LogPosition>,
-    /// The next entry gets a point at any distance from the last one.
+    /// The next entry gets a point at any distance from the previous one.
     point_due: bool,
 }
 
 impl Catalogue {
-    /// A log that begins in segment `sequence` after `start`.
+    /// Creates the catalogue of an empty log that starts in segment `sequence` after `start`.
     pub fn new(sequence: u64, start: LogPosition) -> Catalogue {
         Catalogue {
             start,
@@ -108,13 +103,13 @@ impl Catalogue {
         self.last
     }
 
-    /// Sequences of all segments, oldest first. Also how a reader learns that one was released while it was
-    /// being read.
+    /// Returns the sequences of all segments, oldest first. Readers use it to detect the release of a
+    /// segment during a read.
     pub fn segments(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().map(|span| span.sequence)
     }
 
-    /// The log goes on in a new segment, after `base`: entries above it are void.
+    /// Continues the log in a new segment after `base`, and invalidates the entries above it.
     pub fn cut(&mut self, sequence: u64, base: LogPosition) {
         let tail = self.segments.back().expect("a log always has a segment");
         assert_eq!(sequence, tail.sequence + 1, "segments are numbered without gaps");
@@ -125,10 +120,8 @@ impl Catalogue {
         self.point_due = true;
     }
 
-    /// A stretch of the log as the writer made it, or as the recovery finds it: both go through here, so that
-    /// a log opened anew is catalogued as it was before.
-    ///
-    /// An entry was synced (or found synced) at `offset` of the newest segment.
+    /// Adds an entry that was synced (or found synced) at `offset` of the latest segment. Writer and
+    /// recovery both call this, so a reopened log has the same catalogue as before.
     pub fn entry(&mut self, position: LogPosition, offset: u64) {
         let tail = self.segments.back().expect("a log always has a segment");
         assert!(position.index > tail.base.index, "an entry below its segment's base");
@@ -150,7 +143,6 @@ impl Catalogue {
         self.last = position;
     }
 
-    /// Forgets the entries above `index`.
     fn truncate(&mut self, index: LogIndex) {
         assert!(index >= self.start.index, "entries up to the start are settled");
         let term = self.term(index).expect("the new end of the log is within it");
@@ -163,24 +155,23 @@ impl Catalogue {
         self.last = LogPosition { index, term };
     }
 
-    /// Term of an entry kept, or of the start.
+    /// Returns the term of a retained entry or of the start.
     pub fn term(&self, index: LogIndex) -> Option<Term> {
         if index < self.start.index || index > self.last.index {
             return None;
         }
-        // The first run begins at the start, so there is always one at or before the index.
+        // The first run starts at `start`, so there is always one at or before the index.
         let after = self.runs.partition_point(|run| run.index <= index);
         Some(self.runs[after - 1].term)
     }
 
-    /// Segments of which every entry is below `index`, oldest first; never the newest segment.
+    /// Returns the segments with only entries below `index`, oldest first; never the latest segment.
     pub fn releasable(&self, index: LogIndex) -> Vec<u64> {
         self.segments.iter().take(self.first_kept(index)).map(|span| span.sequence).collect()
     }
 
-    /// Where the log starts once those are gone, or the first few of them: `segments_max`, or as many as it
-    /// takes to get past a place where the log turned back. Only there does the base of a segment say where
-    /// the log starts.
+    /// Returns the start of the log after a release of those segments, or of the first `segments_max`. The
+    /// release extends past a conflict, because there the base of a segment is not the start of the log.
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> LogPosition {
         let last = self.first_kept(index);
         assert!(last < self.segments.len(), "the newest segment is never released");
@@ -195,14 +186,13 @@ impl Catalogue {
         base
     }
 
-    /// The oldest entry that is known to lie within the last `bytes` of the log up to `index`, or the first
-    /// one kept if all do. Exact to a point: at least that much of the log, and one point's spacing or one
-    /// entry more, lies from there on.
+    /// Returns the oldest entry known to lie within the last `bytes` of the log up to `index`, or the start
+    /// if all entries do. The result is rounded to a point: the log from there has at least that size, and
+    /// exceeds it by at most the spacing of points or one entry.
     pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         let upto = self.points.partition_point(|point| point.index <= index);
         let mut left = bytes;
-        // From the newest point backwards; what an older segment holds after its last point is too little to
-        // count.
+        // Iterate from the latest point backwards, ignoring the remainder of a segment after its last point.
         for at in (1..upto).rev() {
             let (older, newer) = (self.points[at - 1].place, self.points[at].place);
             let from = if older.segment == newer.segment { older.offset } else { 0 };
@@ -214,13 +204,14 @@ impl Catalogue {
         self.start.index
     }
 
-    /// Bases may turn back at a conflict, so the newest segment that begins low enough decides.
+    /// Returns the number of releasable segments. Bases may decrease at a conflict, so the latest segment
+    /// with a base below `index` decides.
     fn first_kept(&self, index: LogIndex) -> usize {
         self.segments.iter().rposition(|span| span.base.index < index).unwrap_or(0)
     }
 
-    /// Forgets the oldest segments, as found by [`Catalogue::releasable`]; their entries can no longer be
-    /// read.
+    /// Removes the oldest segments, as returned by [`Catalogue::releasable`]. Their entries become
+    /// unreadable.
     pub fn release(&mut self, sequences: &[u64]) {
         for &sequence in sequences {
             let released = self.segments.pop_front().expect("a log always has a segment");
@@ -235,11 +226,11 @@ impl Catalogue {
         while self.runs.get(1).is_some_and(|run| run.index <= start.index) {
             self.runs.pop_front();
         }
-        // The run that the start lies in has lost its beginning.
+        // The first run lost its beginning.
         self.runs[0] = start;
     }
 
-    /// The stretch that begins at or shortly before `index`; none if the index is beyond the end.
+    /// Returns the stretch that starts at or shortly before `index`; `None` beyond the end of the log.
     pub fn locate(&self, index: LogIndex) -> Result<Option<Stretch>> {
         if index <= self.start.index {
             return Err(Error::Released { index, first: self.start.index.next() });
@@ -258,39 +249,37 @@ impl Catalogue {
     }
 }
 
-/// A group is written when it reaches this size, even unasked, so that a caller who never syncs cannot fill
-/// the memory. A sync costs far less than writing so much: longer groups would win nothing.
+/// Size at which a group is written without a sync request, so that a caller that never syncs cannot
+/// exhaust memory. Writing this much takes far longer than a sync, so larger groups would not be more
+/// efficient.
 pub(crate) const GROUP_BYTES_MAX: usize = 8 << 20;
-/// What an idle log may hold on to.
+/// Buffer capacity that an idle log retains.
 const IDLE_BYTES_MAX: usize = 1 << 20;
 
-/// Where groups are this large, zeros ahead of them would write each byte of the log twice for a sync that is
-/// a sixth shorter: the file grows by the group then (docs/decisions/0002).
+/// Mean group size above which files grow by the group. Zeros written ahead of groups this large would
+/// double the bytes written for a sync that is a sixth shorter (docs/decisions/0002).
 const LARGE_BYTES: usize = 4 << 10;
-/// Groups that the mean reaches back over, about.
+/// Approximate window of the running mean, in groups.
 const MEAN_GROUPS: usize = 8;
 
-/// An entry among the frames, and where it will be found.
+/// An entry in the group, and its future location.
 ///
-/// Kept until the group is synced, because a catalogue that names it sooner would let readers find what may
-/// still be lost.
+/// Added to the catalogue only after the sync; otherwise readers could see entries that may still be
+/// lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StagedEntry {
     pub position: LogPosition,
-    /// Offset in the segment.
     pub offset: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct SyncGroup {
-    /// Whole frames, back to back, as they will be written after the tail's end.
+    /// Complete frames, to be written at the end of the tail.
     pub bytes: Vec<u8>,
     pub frames: u64,
-    /// For the catalogue, once they are synced; in the order of their frames.
+    /// Entries for the catalogue, in frame order.
     pub entries: Vec<StagedEntry>,
-    /// Checksum of the last frame.
     pub crc: u32,
-    /// Running mean of the bytes of groups.
     mean_bytes: usize,
 }
 
@@ -299,7 +288,8 @@ impl SyncGroup {
         self.bytes.is_empty()
     }
 
-    /// Adds a frame, to be written at the end of `tail`. The tail must not change until the group is written.
+    /// Adds a frame, to be written at the end of `tail`. The tail must not change until the group is
+    /// written.
     pub fn push<F>(&mut self, tail: &Tail<F>, type_: Type, kind: u8, position: LogPosition, payload: &[u8]) {
         let offset = tail.end + self.bytes.len() as u64;
         let header = Header {
@@ -323,7 +313,7 @@ impl SyncGroup {
         );
     }
 
-    /// Term of an entry in the group. The latest frame of an index is the one that counts.
+    /// Returns the term of an entry in the group. The latest frame of an index is the valid one.
     pub fn term(&self, index: LogIndex) -> Option<Term> {
         self.entries
             .iter()
@@ -332,14 +322,15 @@ impl SyncGroup {
             .map(|found| found.position.term)
     }
 
-    /// By what a file should grow if this group, which is about to be written, outgrows it. The mean decides,
-    /// not the group: a small one now and then among large ones would write the zeros for all of them.
+    /// Returns by how much a file should grow if this group, which is about to be written, exceeds it. The
+    /// mean decides, not the group: occasional small groups among large ones would otherwise write zeros
+    /// for all of them.
     pub fn growth_step(&mut self) -> u64 {
         self.mean_bytes = (self.mean_bytes * (MEAN_GROUPS - 1) + self.bytes.len()) / MEAN_GROUPS;
         if self.mean_bytes < LARGE_BYTES { AHEAD_BYTES } else { PAGE_BYTES as u64 }
     }
 
-    /// Empties the group, keeping the buffer for the next one.
+    /// Empties the group but retains a bounded buffer.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(IDLE_BYTES_MAX);
@@ -395,7 +386,7 @@ mod tests {
             (Some(Term(1)), Some(Term(2)))
         );
         assert_eq!(catalogue.term(LogIndex(5)), None);
-        // Again and again at the same place: nothing piles up.
+        // Repeated conflicts at the same index do not accumulate points.
         for term in 3..100 {
             catalogue.entry(at(4, term), 20_000 + term);
         }

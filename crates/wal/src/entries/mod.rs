@@ -1,8 +1,8 @@
 //! Appended entries: the group buffer, the catalogue of synced entries, and their readers.
 
-mod catalogue; // where the synced entries are, and frames that wait for the next sync
+mod catalogue; // sparse index of synced entries, and the frames of the next sync
 
-mod reader; // old entries, read back from the segments
+mod reader; // reads synced entries from the segments
 
 pub use reader::Reader;
 

@@ -1,15 +1,14 @@
-//! Old entries, read back from the segments: for followers that lag and for the replay after a restart.
+//! Reads synced entries from the segments, for lagging followers and for replay after a restart.
 //!
-//! * A reader sees synced entries only, and every entry is verified again on its way.
-//! * The lock is held to look up a place, never across a read of the disk: the writer does not wait for
-//!   readers.
-//! * Reading goes from the nearest point of the catalogue, so up to 64 KiB are read in vain, once per call.
-//! * Files are opened for each call: a lagging follower asks for up to a megabyte at a time, against which
-//!   that is nothing, and no reader keeps a released file alive.
-//! * An entry that the log turned back over while it was being read may be given in its old form: it was
-//!   synced, and its reader must know anyway which entries are settled.
-//! * A segment may be released, and its file reused, while it is being read. Its bytes then fail to verify,
-//!   as the seed of their checksums is another's, and the reader looks the entry up anew.
+//! * Every entry is verified again when it is read.
+//! * The catalogue is locked for lookups only, so the writer does not wait for readers.
+//! * A read starts at the nearest point of the catalogue, and reads up to 64 KiB unnecessarily.
+//! * Each call opens its files. That is cheap compared with the up to one megabyte that a lagging
+//!   follower requests at a time, and it keeps readers from holding released files open.
+//! * An entry replaced at a conflict during the read may be returned in its old version. It was synced,
+//!   and the reader has to know which entries are committed anyway.
+//! * A segment may be released, and its file reused, during the read. Its bytes then fail to verify,
+//!   because the new segment has another checksum seed, and the reader looks the entry up again.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,11 +20,11 @@ use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::types::IoContext;
 use crate::{Error, Fs, LogIndex, LogPosition, OwnedEntry, Result, Term};
 
-/// A short answer should not read much more than it gives: the least that a read asks of the disk.
+/// Minimum size of a disk read. A short read should not fetch much more than it returns.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
 
-/// A cheap handle on the synced part of the log. Cloneable; safe on any thread while the writer appends,
-/// releases or restarts the log.
+/// Handle for reading synced entries. Cheap to clone, and usable on any thread while the writer
+/// appends, releases or restarts the log.
 #[derive(Debug)]
 pub struct Reader<F: Fs> {
     shared: Arc<LogShared<F>>,
@@ -50,11 +49,11 @@ impl<F: Fs> Reader<F> {
         Reader { shared: Arc::new(LogShared { fs, dir, lineage, catalogue: Mutex::new(catalogue) }) }
     }
 
-    /// Entries from `from` on, in index order: as many as fit in `payload_bytes_max`, but at least one if
-    /// `from` is synced; none if `from` is beyond the synced end.
+    /// Returns entries from `from` on, in index order, up to `payload_bytes_max` but at least one if `from`
+    /// is synced. Empty if `from` is beyond the synced end.
     ///
-    /// Fails with [`crate::Error::Released`] if `from` is no longer kept. An entry that the writer replaces
-    /// during the call may be given in its old form.
+    /// Fails with [`crate::Error::Released`] if `from` was released. An entry that the writer replaces
+    /// during the call may be returned in its old version.
     pub fn read(&self, from: LogIndex, payload_bytes_max: usize) -> Result<Vec<OwnedEntry>> {
         let mut reading =
             PartialRead { entries: Vec::new(), next: from, payload_bytes: 0, payload_bytes_max };
@@ -67,7 +66,7 @@ impl<F: Fs> Reader<F> {
                 Err(error) if self.catalogue().segments().any(|kept| kept == stretch.place.segment) => {
                     return Err(error);
                 }
-                // The segment was released during the read: look it up again.
+                // The segment was released during the read: look the entry up again.
                 Err(_) => continue,
             };
             if done == ReadEnd::Full {
@@ -76,44 +75,42 @@ impl<F: Fs> Reader<F> {
         }
     }
 
-    /// Term of a synced entry, or of the start; from memory, without reading the disk. `None` if the index is
-    /// outside of start..=last.
+    /// Returns the term of a synced entry or of the start, from memory. `None` if the index is outside of
+    /// start..=last.
     pub fn term(&self, index: LogIndex) -> Option<Term> {
         self.catalogue().term(index)
     }
 
-    /// The position before the first entry kept.
+    /// Returns the position before the first retained entry.
     pub fn start(&self) -> LogPosition {
         self.catalogue().start()
     }
 
-    /// Where the log would start if [`crate::Wal::release_before`] were called with `index` and stopped after
-    /// about `segments_max` segments: for a caller who must not ask for entries any more before they go, and
-    /// does not want them all to go at once. Releasing before the entry after that position gives exactly
-    /// that start.
+    /// Returns the start of the log after [`crate::Wal::release_before`] with `index`, limited to about
+    /// `segments_max` segments. For callers that must stop using entries before their release, and that
+    /// release gradually. Releasing before the entry after the returned position results in exactly that
+    /// start.
     pub fn release_point(&self, index: LogIndex, segments_max: usize) -> LogPosition {
         self.catalogue().release_point(index, segments_max)
     }
 
-    /// The oldest entry within about the last `bytes` of the log up to `index`; the start if that is all of
-    /// it.
+    /// Returns the oldest entry within about the last `bytes` of the log up to `index`, or the start.
     pub fn back_by(&self, index: LogIndex, bytes: u64) -> LogIndex {
         self.catalogue().back_by(index, bytes)
     }
 
-    /// The last synced entry, or the start when there is none.
+    /// Returns the last synced entry, or the start if there is none.
     pub fn last(&self) -> LogPosition {
         self.catalogue().last()
     }
 
-    /// A broken invariant of the catalogue panics on the writer's thread, which ends the log there; readers
+    /// Locks the catalogue. A broken invariant panics on the writer's thread and stops the log; readers
     /// then see the state before it.
     pub(crate) fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
         self.shared.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads entries of one stretch, and of what follows it in the same segment as long as the catalogue
-    /// agrees.
+    /// Reads entries of one stretch, and continues in the same segment as long as the catalogue agrees.
     fn read_stretch(&self, stretch: &Stretch, reading: &mut PartialRead) -> Result<ReadEnd> {
         let LogShared { fs, dir, lineage, .. } = &*self.shared;
         let segment = stretch.place.segment;
@@ -124,8 +121,8 @@ impl<F: Fs> Reader<F> {
         if stretch.place.offset > bytes {
             return Err(corrupt(bytes, "the segment is cut short"));
         }
-        // The chain is not verified: the reader begins in the middle, and recovery or this process has
-        // verified it. That these are the right frames, index by index, is checked below.
+        // The chain is not verified because the walk starts in the middle; recovery or this process has
+        // verified it. The index of each frame is checked below.
         let mut walk = FrameCursor::new(&file, seed, stretch.place.offset, bytes, reading.chunk_bytes());
         let mut expected = stretch.first;
         while expected <= stretch.last {
@@ -150,10 +147,9 @@ impl<F: Fs> Reader<F> {
     }
 }
 
-/// What a read has gathered.
 struct PartialRead {
     entries: Vec<OwnedEntry>,
-    /// The index after them; entries before it are skipped.
+    /// Next index to return; earlier entries are skipped.
     next: LogIndex,
     payload_bytes: usize,
     payload_bytes_max: usize,
@@ -161,14 +157,14 @@ struct PartialRead {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
-    /// The bound is reached, or the next entry would pass it.
+    /// The limit is reached, or the next entry would exceed it.
     Full,
     Partly,
 }
 
 impl PartialRead {
-    /// The next entry has come by. The first one is taken at any length: a reader could never pass it
-    /// otherwise.
+    /// Adds the next entry. The first one is accepted at any length; otherwise a reader could never get
+    /// past it.
     fn take(&mut self, position: LogPosition, kind: u8, payload: &[u8]) -> ReadEnd {
         let bytes = self.payload_bytes.saturating_add(payload.len());
         if !self.entries.is_empty() && bytes > self.payload_bytes_max {
@@ -182,7 +178,7 @@ impl PartialRead {
         if bytes >= self.payload_bytes_max { ReadEnd::Full } else { ReadEnd::Partly }
     }
 
-    /// About as much as is still wanted.
+    /// Returns the size of the next disk read: about as much as the result still needs.
     fn chunk_bytes(&self) -> usize {
         let wanted = self.payload_bytes_max.saturating_sub(self.payload_bytes).saturating_add(HEADER_BYTES);
         wanted.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES)

@@ -1,56 +1,55 @@
-//! A frame: one entry, state or mark, as it lies in a segment.
+//! A frame: the encoding of an entry, state or mark in a segment.
 //!
 //! ```text
 //!  0     4      6     7     8       12     16        20     28    36
 //!  │ crc │ check│ type│ kind│ length│ group│ previous│ index│ term │ payload, zeros up to a multiple of 4
 //! ```
 //!
-//! * All numbers are little-endian. `crc` covers the rest of the frame, padding included; `check` covers the
-//!   header, so that neither length nor payload is read from a damaged header.
-//! * Both are seeded by the segment ([`Seed`]): bytes of another segment, or of this file's previous use as
-//!   another segment, never verify.
-//! * Bytes 8 to 35 are stored XORed with the log's salt, which is random and secret. `crc` and `check` cover
-//!   the stored bytes. So a value that a client chose, left in a reused file, is taken for a frame only if it
-//!   guesses 64 bits: the seed of the checksums and a length. Segments of version 1 have no salt, which
-//!   equals a salt of zeros.
-//! * `previous` is the `crc` of the frame before: frames form a chain, from which none can be lost or moved.
-//!   It is stored rather than folded in, so that a frame can also be recognised after a damaged one.
-//! * `group` is the offset in the segment at which the frame's group begins. All before that offset was
-//!   synced when the frame was written: this distinguishes damage from a torn tail.
+//! * All numbers are little-endian. `crc` covers the rest of the frame, padding included. `check`
+//!   covers the header, so that a corrupt length is never used.
+//! * Both checksums are seeded per segment ([`Seed`]): bytes of another segment, or of this file's
+//!   previous use as another segment, never verify.
+//! * Bytes 8 to 35 are stored XORed with the log's salt, which is random and secret; the checksums
+//!   cover the stored bytes. A client-chosen value left in a reused file passes for a frame only if it
+//!   guesses 64 bits: the checksum seed and a length. Segments of version 1 have no salt, which is
+//!   equivalent to a zero salt.
+//! * `previous` is the `crc` of the previous frame. Frames form a chain, so a lost or moved frame is
+//!   detected. It is stored instead of being folded into `crc`, so that a frame after a corrupt one can
+//!   be recognized.
+//! * `group` is the offset in the segment of the frame's group. All bytes before that offset were
+//!   synced when the frame was written, which distinguishes corruption from a torn tail.
 //!
-//! 36 bytes around each payload: 14 % of a value of 256 bytes. `group` and `previous` are 8 of them; with
-//! them damage is never taken for a torn tail, nor a torn tail for damage.
+//! The overhead is 36 bytes per payload: 14 % for a value of 256 bytes. `group` and `previous` take 8
+//! of them; they guarantee that corruption is never mistaken for a torn tail, or a torn tail for
+//! corruption.
 //!
-//! The order of the checks matters. `check` first: until it agrees, the length is noise, and a search that
-//! believed noise would read megabytes at each step. Then the bound of the length, then whether the file
-//! reaches that far; only then is the payload read and `crc` computed.
-//!
-//! Knows nothing of files.
+//! The order of the checks matters. `check` comes first: without it the length is noise, and a search
+//! would read megabytes at each step. Then come the maximum length and the end of the file; only then
+//! is the payload read and `crc` computed.
 
 use crate::{LogIndex, LogPosition, PAYLOAD_BYTES_MAX, Term};
 
 pub(crate) const HEADER_BYTES: usize = 36;
-/// Frames begin at multiples of this: a search for survivors tries a quarter of the offsets.
+/// Alignment of frames, which reduces a search for survivors to a quarter of the offsets.
 pub(crate) const ALIGNMENT: usize = 4;
-/// The longest frame: what the window of a [`super::walk::FrameCursor`] may grow to.
+/// Maximum size of a frame, and thus of the window of a [`super::walk::FrameCursor`].
 pub(crate) const FRAME_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX.next_multiple_of(ALIGNMENT);
 
-/// What the checksums of a segment start from, and what hides the fields of its frames.
+/// Per-segment seed of the checksums, and the mask of the frame headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seed {
     pub crc: u32,
-    /// XORed over bytes 8 to 35 of every header, repeatedly. Zeros in a segment of version 1.
+    /// XORed repeatedly with bytes 8 to 35 of every header. Zero in a segment of version 1.
     pub mask: Salt,
 }
 
-/// What makes the frames of a log unpredictable: see [`crate::WalOptions::salt`].
+/// Random bytes that make the frames of a log unpredictable: see [`crate::WalOptions::salt`].
 pub(crate) type Salt = [u8; SALT_BYTES];
 pub(crate) const SALT_BYTES: usize = 16;
-/// The fields from here to the end of the header are masked.
+/// Offset of the masked part of the header, which extends to its end.
 const MASKED_FROM: usize = 8;
 
 impl Seed {
-    /// Masks a header, or unmasks one.
     fn apply(&self, fixed: &mut [u8; HEADER_BYTES]) {
         for (byte, mask) in fixed[MASKED_FROM..].iter_mut().zip(self.mask.iter().cycle()) {
             *byte ^= mask;
@@ -58,12 +57,12 @@ impl Seed {
     }
 }
 
-/// What a frame is. The numbers are on disk: never reuse one.
+/// Type of a frame. The numbers are on disk: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Entry = 1,
     State = 2,
-    /// Says only that everything before it was synced.
+    /// Proves that all preceding frames were synced; has no content.
     Mark = 3,
 }
 
@@ -78,38 +77,34 @@ impl Type {
     }
 }
 
-/// What is wrong with bytes that should be a frame, for the reader of an error.
+/// Reason why bytes are not a valid frame, for error messages.
 pub(crate) type Flaw = &'static str;
 
-/// Everything of a frame but its payload and checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub type_: Type,
     /// The caller's tag of an entry; 0 in other frames.
     pub kind: u8,
-    /// Of the payload, without padding.
+    /// Length of the payload without padding.
     pub length: usize,
-    /// Where the group begins, from the beginning of the segment.
+    /// Offset of the group in the segment.
     pub group: u32,
-    /// Checksum of the frame before; of the header page, if this is the first.
+    /// Checksum of the previous frame, or of the header page for the first frame.
     pub previous: u32,
-    /// Of an entry; zeros in other frames.
+    /// Position of an entry; zeros in other frames.
     pub position: LogPosition,
 }
 
 impl Header {
-    /// Bytes of the whole frame.
     pub fn frame_bytes(&self) -> usize {
         bytes(self.length)
     }
 }
 
-/// Bytes of a frame around a payload of `length` bytes.
 pub(crate) fn bytes(length: usize) -> usize {
     HEADER_BYTES + length.next_multiple_of(ALIGNMENT)
 }
 
-/// A verified frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub header: Header,
@@ -117,7 +112,7 @@ pub(crate) struct Frame<'a> {
     pub crc: u32,
 }
 
-/// Appends a frame to `out` and returns its checksum, which the next frame names as its previous.
+/// Appends a frame to `out` and returns its checksum, the `previous` of the next frame.
 pub(crate) fn encode(out: &mut Vec<u8>, seed: &Seed, header: &Header, payload: &[u8]) -> u32 {
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload of {} bytes is too long", payload.len());
     assert_eq!(payload.len(), header.length, "the header speaks of another payload");
@@ -139,16 +134,16 @@ pub(crate) fn encode(out: &mut Vec<u8>, seed: &Seed, header: &Header, payload: &
     out.extend_from_slice(&fixed);
     out.extend_from_slice(payload);
     out.resize(begin + header.frame_bytes(), 0);
-    // One pass over everything after the checksum, padding included, so that no byte can change unnoticed.
+    // Checksum everything after this field, padding included, so that any changed byte is detected.
     let crc = crc32c::crc32c_append(seed.crc, &out[begin + 4..]);
     out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
     crc
 }
 
-/// Reads a header, of which nothing may be believed unless `check` agrees.
+/// Decodes a header. The fields are only used if `check` matches.
 pub(crate) fn decode_header(seed: &Seed, bytes: &[u8]) -> Result<Header, Flaw> {
     let stored: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or("the segment ends within a frame header")?;
-    // Only for a better message: zeros would not pass the check below.
+    // For a clearer message only: zeros would fail the check below.
     if stored.iter().all(|&byte| byte == 0) {
         return Err("zeros where a frame should be");
     }
@@ -175,8 +170,7 @@ pub(crate) fn decode_header(seed: &Seed, bytes: &[u8]) -> Result<Header, Flaw> {
     Ok(header)
 }
 
-/// Verifies a frame of which `header` was read from the same bytes. Whether it continues the chain is the
-/// caller's to ask.
+/// Verifies a frame whose `header` was decoded from the same bytes. The caller verifies the chain.
 pub(crate) fn decode<'b>(seed: &Seed, header: Header, bytes: &'b [u8]) -> Result<Frame<'b>, Flaw> {
     let frame = bytes.get(..header.frame_bytes()).ok_or("the segment ends within a frame")?;
     let crc = u32::from_le_bytes(array(frame, 0));
@@ -186,17 +180,17 @@ pub(crate) fn decode<'b>(seed: &Seed, header: Header, bytes: &'b [u8]) -> Result
     Ok(Frame { header, payload: &frame[HEADER_BYTES..][..header.length], crc })
 }
 
-/// The low half of a CRC32C over the header after this field.
+/// Returns the low half of a CRC32C over the header after this field.
 fn check(seed: &Seed, fixed: &[u8; HEADER_BYTES]) -> u16 {
     (crc32c::crc32c_append(seed.crc, &fixed[6..]) & 0xffff) as u16
 }
 
-/// `N` bytes at `offset`; the caller's layout guarantees that they are there.
+/// Returns `N` bytes at `offset`. The caller's layout guarantees that they exist.
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     *bytes[offset..].first_chunk().expect("the layout ends within the bytes")
 }
 
-/// Lengths of buffers in memory, and offsets within a segment, fit in a usize on every 64-bit machine.
+/// Converts the length of a buffer or an offset in a segment; both fit on 64-bit machines.
 pub(crate) fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a length in memory fits in a usize")
 }
@@ -266,7 +260,7 @@ mod tests {
         assert_eq!(read(&SEED, &[0; 64]), Err("zeros where a frame should be"));
     }
 
-    /// A header whose `check` agrees although a field is out of its range.
+    /// Builds a header with a valid `check` and an out-of-range field.
     fn forged(change: impl FnOnce(&mut [u8; HEADER_BYTES])) -> Vec<u8> {
         let (bytes, _) = framed(b"");
         let mut fixed: [u8; HEADER_BYTES] = *bytes.first_chunk().unwrap();

@@ -1,6 +1,6 @@
-//! The format of a log: segments and frames.
+//! The on-disk format of a log: segments and frames.
 
-pub(crate) mod frame; // bytes of a frame
-pub(crate) mod walk; // the frames of a segment in order
+pub(crate) mod frame; // encoding of frames
+pub(crate) mod walk; // iteration over the frames of a segment
 
-pub(crate) mod segment; // bytes of a segment's head, names, birth
+pub(crate) mod segment; // encoding, names and creation of segments

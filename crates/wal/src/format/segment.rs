@@ -1,30 +1,31 @@
-//! A segment: one file of the log. Its first page says whose log it is and where in the log it stands.
+//! A segment: one file of the log. Its first page identifies the log and the segment's position in it.
 //!
 //! ```text
-//!  │ header page, 4 KiB │ state │ group │ group │ group │ zeros or bytes of an previous use ...
+//!  │ header page, 4 KiB │ state │ group │ group │ group │ zeros or bytes of a previous use ...
 //!                       └ if one was ever put
 //! ```
 //!
-//! * A segment gets its name only after its header and state are synced: a named segment is whole.
-//! * The header of a segment that continues the log states where the one before it ends and with which
-//!   checksum: from then on that end is proven, and nothing short of it passes for a torn tail.
-//! * A segment that is an origin begins the log anew: all segments before it are void.
-//! * `base` is the position before the first entry of the segment. Entries above it in earlier segments are
-//!   void.
-//! * After each group there is at least one zero, to the end of the page. Other bytes there belong to a group
-//!   that was begun and not finished.
-//! * Groups begin after the header page, which is therefore never written again.
+//! * A segment gets its name only after its header and state are synced: a named segment is complete.
+//! * A segment that continues the log records the end offset and final checksum of its predecessor.
+//!   From then on that end is proven, and an earlier end of the predecessor is corruption, not a torn
+//!   tail.
+//! * A segment that is an origin restarts the log: all earlier segments are void.
+//! * `base` is the position before the first entry of the segment. Entries above it in earlier segments
+//!   are void.
+//! * At least one zero follows each group, up to the end of the page. Other bytes there belong to an
+//!   incomplete group.
+//! * Groups start after the header page, which is therefore never rewritten.
 //!
-//! How a segment is created, and what a crash after each step leaves:
+//! Steps to create a segment, and the state after a crash:
 //!
 //! | step | after a crash |
 //! |---|---|
-//! | create or reuse `spare.tmp`, write head and state | the old log; the spare's contents mean nothing |
+//! | create or reuse `spare.tmp`, write head and state | the old log; the contents of the spare are ignored |
 //! | sync the file | the old log |
-//! | rename to its name | the old log, or the new segment: it is whole, and holds nothing yet |
+//! | rename to its name | the old log, or the new segment: it is complete and still empty |
 //! | sync the directory | the new segment |
 //!
-//! Knows nothing of what lies in the frames.
+//! Independent of the contents of frames.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,61 +35,58 @@ use super::walk::CHUNK_BYTES;
 use crate::types::IoContext;
 use crate::{Error, File, Fs, LogIndex, LogPosition, Result, Term};
 
-/// A page of the page cache and a block of the file system; also the unit in which groups are padded, so that
-/// the kernel need never read a block in order to change a part of it.
+/// Size of a page-cache page and a file-system block. Groups are padded to it, so the kernel never has
+/// to read a block in order to modify a part of it.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Bytes of an identity: two 64-bit ids and some randomness need far less.
+/// Maximum length of an identity. Two 64-bit ids and some randomness need far less.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 1024;
-/// Blocks that were written once are synced at about half the price of new ones (docs/decisions/0002), so a
-/// group that reaches new ground also writes zeros up to the next multiple of this: one sync in 64 groups of
-/// 4 KiB pays for all of them.
+/// Unit by which small groups extend a file with zeros. Syncing blocks that were written before costs
+/// about half as much as syncing new ones (docs/decisions/0002): one sync in 64 groups of 4 KiB pays
+/// for all of them.
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
-/// The one file that waits to become a segment.
+/// Name of a file that can be reused as a segment.
 pub(crate) const SPARE: &str = "spare.tmp";
 
-/// Ends as a text file of another system would, so that a transfer which rewrites line ends is noticed at
-/// once.
+/// Magic number. It ends like a text line of Windows, so that a transfer that converts line endings is
+/// detected immediately.
 const MAGIC: [u8; 8] = *b"kv-wal\r\n";
-/// Without a salt: what the first releases wrote. Still read, no longer written but by logs that hold it
-/// already.
+/// Version of the first releases, without a salt. Readable; new segments are no longer written in it.
 const VERSION_PLAIN: u32 = 1;
 const VERSION_SALTED: u32 = 2;
-/// The checksum comes last: it covers the page up to itself.
+/// Offset of the checksum, which covers the page up to itself.
 const CRC_AT: usize = PAGE_BYTES - 4;
 const IDENTITY_AT: usize = 64;
 const SALT_AT: usize = IDENTITY_AT + IDENTITY_BYTES_MAX;
 
-/// How a segment relates to those before it.
+/// Relation of a segment to its predecessors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Descent {
-    /// The log begins here.
+    /// First segment of the log.
     Origin,
-    /// The log goes on from the segment before, which ends at `end` with a frame of checksum `crc`.
+    /// Continues the previous segment, which has its last frame, with checksum `crc`, before `end`.
     Continues { end: u64, crc: u32 },
 }
 
-/// The header page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHead {
     pub sequence: u64,
     pub base: LogPosition,
     pub descent: Descent,
-    /// Where the first group begins: after the state, which was synced before the segment got its name.
+    /// Offset of the first group, after the state. The state was synced before the segment got its name.
     pub groups: u64,
     pub identity: Vec<u8>,
-    /// None in a segment of version 1.
+    /// `None` in a segment of version 1.
     pub salt: Option<Salt>,
 }
 
 impl SegmentHead {
-    /// Of the frames in this segment.
     pub fn seed(&self) -> Seed {
         seed(&self.identity, self.salt.as_ref(), self.sequence)
     }
 }
 
-/// Seed of all frames in a segment. Two segments of one log never share it: a CRC differs for all messages
-/// that differ in 32 adjacent bits only, and the sequence comes last.
+/// Returns the seed of the frames in a segment. Seeds are unique within a log: a CRC distinguishes all
+/// inputs that differ in 32 adjacent bits only, and the sequence comes last.
 pub(crate) fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed {
     let salt = salt.filter(|_| !base::mutant("unsalted"));
     let of_log = crc32c::crc32c_append(crc32c::crc32c(identity), salt.map_or(&[], |salt| &salt[..]));
@@ -97,42 +95,40 @@ pub(crate) fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed 
     Seed { crc, mask: salt.copied().unwrap_or_default() }
 }
 
-/// What the segments of one log have in common.
+/// Properties shared by all segments of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lineage {
     pub identity: Vec<u8>,
     pub salt: Salt,
-    /// The first segment with the salt. Those before it were written before logs had one.
+    /// First segment with the salt. Earlier segments predate salts.
     pub salted_from: u64,
 }
 
 impl Lineage {
-    /// Of a log in which the salt, if there is one, begins with the given segment.
+    /// Builds the lineage of a log; `salt` includes the first salted segment.
     pub fn of(identity: Vec<u8>, salt: Option<(Salt, u64)>) -> Lineage {
         let (salt, salted_from) = salt.unwrap_or((Salt::default(), u64::MAX));
         Lineage { identity, salt, salted_from }
     }
 
-    /// Of the frames in segment `sequence`.
     pub fn seed(&self, sequence: u64) -> Seed {
         let salt = Some(&self.salt).filter(|_| sequence >= self.salted_from);
         seed(&self.identity, salt, sequence)
     }
 }
 
-/// Sequences in names have a fixed width, so that a listing in order of names is one in order of sequences.
+/// Returns the path of a segment. Sequences have a fixed width, so names sort in sequence order.
 pub(crate) fn path(dir: &Path, sequence: u64) -> PathBuf {
     dir.join(format!("{sequence:016x}.wal"))
 }
 
-/// The sequence in a file's name, if it is the name of a segment.
+/// Parses the sequence from the name of a segment; `None` for other files.
 pub(crate) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".wal")?;
     let sequence = u64::from_str_radix(digits, 16).ok()?;
     (name == format!("{sequence:016x}.wal")).then_some(sequence)
 }
 
-/// Opens a segment's file and returns its length.
 pub(crate) fn open<F: Fs>(fs: &F, path: &Path) -> Result<(F::File, u64)> {
     let file = fs.open(path).attempt("open log segment", path)?;
     let bytes = file.len().attempt("read the length of", path)?;
@@ -161,15 +157,14 @@ impl SegmentHead {
         page[56..64].copy_from_slice(&self.groups.to_le_bytes());
         page[IDENTITY_AT..][..self.identity.len()].copy_from_slice(&self.identity);
         page[SALT_AT..][..SALT_BYTES].copy_from_slice(&self.salt.unwrap_or_default());
-        // The whole page, zeros included: no byte of it can change unnoticed.
+        // Checksum the whole page, zeros included, so that any changed byte is detected.
         let checksum = crc32c::crc32c(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&checksum.to_le_bytes());
         page
     }
 
-    /// Reads the header of the segment that is named `sequence`. A header that does not verify is damage,
-    /// always: a segment has its name only since its header was synced, and no write has touched that page
-    /// since.
+    /// Reads the header of segment `sequence`. A header that does not verify is always corruption: it was
+    /// synced before the segment got its name, and the page is never rewritten.
     pub fn read<F: File>(file: &F, path: &Path, sequence: u64) -> Result<SegmentHead> {
         let mut page = [0; PAGE_BYTES];
         let filled = file.read_at(0, &mut page).attempt("read the header of log segment", path)?;
@@ -184,8 +179,8 @@ impl SegmentHead {
         Ok(head)
     }
 
-    /// The checksum is asked before the version: a version can be believed only then. All versions to come
-    /// keep magic, version and checksum where they are.
+    /// Decodes a header. The checksum is verified before the version is used; all future versions must keep
+    /// magic, version and checksum at their offsets.
     fn decode(page: &[u8; PAGE_BYTES]) -> std::result::Result<SegmentHead, &'static str> {
         if page[..8] != MAGIC {
             return Err("not a log segment");
@@ -224,30 +219,25 @@ impl SegmentHead {
     }
 }
 
-/// The segment that is being written. It always begins a group at `end`: nothing after it is valid .
+/// The segment being written. The next group starts at `end`; bytes after it are invalid.
 #[derive(Debug)]
 pub(crate) struct Tail<F> {
     pub file: F,
     pub path: PathBuf,
     pub sequence: u64,
-    /// Entries of this segment are above it.
     pub base: LogPosition,
-    /// Of all frames in this segment.
     pub seed: Seed,
-    /// Where the next group begins.
     pub end: u64,
-    /// Checksum of the last frame before `end`.
     pub crc: u32,
-    /// Length of the file: all blocks below it were written before, in this life of the file or in an earlier
-    /// one.
+    /// Length of the file. All blocks below it were written before, in this or a previous use of the file.
     pub written: u64,
 }
 
 impl<F: File> Tail<F> {
-    /// Writes `bytes`, a number of whole frames ending in one of checksum `crc`, and syncs them.
+    /// Writes and syncs `bytes`: whole frames, the last one with checksum `crc`.
     ///
-    /// `bytes` is padded with zeros to a page or, when the file must grow, to a multiple of `step` that is
-    /// within the segment.
+    /// `bytes` is padded with zeros to a page or, if the file must grow, to a multiple of `step` within the
+    /// segment.
     pub fn write(&mut self, bytes: &mut Vec<u8>, crc: u32, step: u64, segment_bytes: u64) -> io::Result<()> {
         assert!(
             !bytes.is_empty() && bytes.len().is_multiple_of(frame::ALIGNMENT),
@@ -277,8 +267,8 @@ impl<F: File> Tail<F> {
         Ok(())
     }
 
-    /// Writes the bytes from `group` to the end once more and syncs them. A sync alone would not do: if the
-    /// one before failed, the kernel may take pages that never reached the disk for clean.
+    /// Rewrites and syncs the bytes from `group` to the end. A sync without the write is not sufficient: if
+    /// an earlier sync failed, the kernel may consider pages clean that never reached the disk.
     pub fn renew(&self, group: u64) -> io::Result<()> {
         if base::mutant("unrenewed-group") {
             return Ok(());
@@ -299,9 +289,9 @@ impl<F: File> Tail<F> {
     }
 }
 
-/// Writes new ground page by page. One large write would enter the page cache as one large folio, and a
-/// kernel that keeps one dirty mark per folio then writes all of it again for every group that touches a part
-/// of it: 256 KiB per sync instead of 4.
+/// Writes new blocks page by page. One large write would enter the page cache as a large folio, and a
+/// kernel with one dirty flag per folio then rewrites all of it for every group that touches a part:
+/// 256 KiB per sync instead of 4.
 fn write_by_page<F: File>(file: &F, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let first = PAGE_BYTES - to_usize(offset % PAGE_BYTES as u64);
     let (first, rest) = bytes.split_at(first.min(bytes.len()));
@@ -314,26 +304,26 @@ fn write_by_page<F: File>(file: &F, offset: u64, bytes: &[u8]) -> io::Result<()>
     Ok(())
 }
 
-/// End of the page that the byte at `offset` lies in.
+/// Returns the end of the page that contains the byte at `offset`.
 pub(crate) fn page_end(offset: u64) -> u64 {
     (offset + 1).next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Where a write that ends at `end` should end instead, in a file of `written` bytes that grows by `step`.
+/// Returns the padded end of a write that ends at `end`, in a file of `written` bytes that grows by
+/// `step`.
 ///
-/// After every group there is at least one zero, up to the end of a page. So a recovery that finds anything
-/// else right there knows that a group was begun, even if nothing of it can be read any more.
+/// Every group is followed by at least one zero, up to the end of a page. If recovery finds anything
+/// else there, it knows that a group was started, even if none of its frames is readable.
 fn padded_end(end: u64, written: u64, step: u64, segment_bytes: u64) -> u64 {
     let page = page_end(end);
     assert!(page > end, "a zero after every group");
     if page <= written {
         return page;
     }
-    // No further than a segment is meant to reach, unless the frames themselves do.
+    // Stay within the segment unless the frames themselves exceed it.
     (end + 1).next_multiple_of(step).min(segment_bytes.next_multiple_of(PAGE_BYTES as u64)).max(page)
 }
 
-/// What a new segment is to be.
 pub(crate) struct Birth<'a> {
     pub sequence: u64,
     pub base: LogPosition,
@@ -344,8 +334,8 @@ pub(crate) struct Birth<'a> {
 }
 
 impl Birth<'_> {
-    /// Header page and state as they lie in the file, the checksum of the last of them, and the seed of what
-    /// follows.
+    /// Returns the header page and state, the checksum of the last of them, and the seed of subsequent
+    /// frames.
     fn encode(&self) -> (Vec<u8>, u32, Seed) {
         let Birth { sequence, base, descent, identity, salt, state } = *self;
         let mut groups = PAGE_BYTES as u64;
@@ -370,8 +360,8 @@ impl Birth<'_> {
     }
 }
 
-/// Begins a segment: from the spare file if there is one, else from a new file. Durable, name included, when
-/// it returns; before that, nothing of it is visible to a recovery.
+/// Creates a segment from the spare file or a new file. It is durable, including its name, on return;
+/// before that it is invisible to recovery.
 pub(crate) fn begin<F: Fs>(
     fs: &F,
     dir: &Path,
@@ -395,7 +385,7 @@ pub(crate) fn begin<F: Fs>(
     let Birth { sequence, base, .. } = *birth;
     let path = path(dir, sequence);
     fs.rename(&spare_path, &path).attempt("name log segment", &path)?;
-    // The name as well: a power cut may forget the name of a file whose bytes are safe.
+    // Sync the name as well: a power failure may lose the name of a synced file.
     if !base::mutant("unsynced-names") {
         fs.sync_dir(dir).attempt("sync directory", dir)?;
     }
@@ -403,14 +393,14 @@ pub(crate) fn begin<F: Fs>(
     Ok(Tail { file, path, sequence, base, seed, end, crc, written })
 }
 
-/// Whether a file of an previous use waits under the name of [`SPARE`].
+/// Presence of a reusable file named [`SPARE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
     Absent,
     Present,
 }
 
-/// The checksum of an encoded header: the first link of the segment's chain.
+/// Returns the checksum of an encoded header: the first link of the segment's chain.
 pub(crate) fn head_crc(head: &SegmentHead) -> u32 {
     u32::from_le_bytes(array(&head.encode(), CRC_AT))
 }
@@ -452,7 +442,7 @@ mod tests {
         }
     }
 
-    /// A page whose checksum agrees although a field is out of its range.
+    /// Builds a page with a valid checksum and an out-of-range field.
     fn forged(at: usize, bytes: &[u8]) -> [u8; PAGE_BYTES] {
         let mut page = head().encode();
         page[at..][..bytes.len()].copy_from_slice(bytes);
@@ -499,10 +489,10 @@ mod tests {
     fn writes_end_with_a_page_and_grow_the_file_in_steps() {
         let (segment, step) = (64 << 20, AHEAD_BYTES);
         for (end, written, padded) in [
-            (4097, 0, step),                    // new ground: the whole step
-            (4097, step, 8192),                 // known ground: the page
+            (4097, 0, step),                    // new blocks: the whole step
+            (4097, step, 8192),                 // existing blocks: the page
             (8191, step, 8192),                 // one zero after it
-            (8192, step, 12288),                // none would fit: a page of them
+            (8192, step, 12288),                // no space for a zero: another page
             (step - 4, step, step),             // just fits
             (step, step, 2 * step),             // the next step
             (segment, segment, segment + 4096), // the end of the segment

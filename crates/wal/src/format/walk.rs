@@ -1,41 +1,35 @@
-//! Walks the frames of one segment through a bounded window.
+//! Iteration over the frames of one segment with a bounded window.
 //!
-//! * Memory: one chunk, or the frame at hand if that is longer; a length is believed only after the header's
-//!   check agreed and the file was found to reach that far.
+//! * Memory: one chunk, or the current frame if it is longer. A length is used only after the header's
+//!   check matched and the file was found to be long enough.
+//! * Bytes are read once and sequentially, so recovery runs at the speed of the disk or of the
+//!   checksum.
+//! * A search for survivors advances by four bytes where no frame verifies. A wrong header passes its
+//!   check once in 65,536 times.
 //!
-//! * The bytes are read once, in order: recovery runs at the speed of the disk, or of the checksum.
-//! * A search for survivors advances by four bytes where nothing verifies. A wrong header passes its check
-//!   once in 65,536 times, so the search reads few payloads in vain.
-//!
-//! * Three kinds of user: recovery follows the chain and stops at a flaw; a reader begins in the middle and
-//!   wants certain entries; an inspection continues after a flaw. What they share is here, and what they
-//!   decide is not.
-//!
-//! Knows nothing of what frames mean to each other: chain, indexes and groups are the caller's.
+//! Chain, indexes and groups are up to the callers: recovery, readers and inspections.
 
 use std::io;
 
 use super::frame::{self, ALIGNMENT, FRAME_BYTES_MAX, Flaw, Frame, HEADER_BYTES, Header, Seed, to_usize};
 use crate::File;
 
-/// Large enough for the disk to stream, small enough to be nothing in memory.
+/// Read size: large enough for streaming, small in memory.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
-/// A cursor on the frames of a file. `frame` looks, `pass` moves: what to do about a flaw is decided in
-/// between.
+/// Cursor over the frames of a file. `frame` decodes and `pass` advances; the caller decides in between
+/// how to handle a flaw.
 pub(crate) struct FrameCursor<'f, F> {
     file: &'f F,
-    /// Of the segment's frames.
     seed: Seed,
-    /// Where the frame at hand begins.
     offset: u64,
-    /// Nothing at or after this offset is read.
+    /// Reads stop before this offset.
     limit: u64,
-    /// Bytes of the file from `window_offset` on; it may end before the frame at hand does, or begin before
-    /// it.
+    /// Bytes of the file from `window_offset`. May start before the current frame, and may not contain all
+    /// of it.
     window: Vec<u8>,
     window_offset: u64,
-    /// The least that a read of the disk asks for.
+    /// Minimum size of a disk read.
     chunk_bytes: usize,
 }
 
@@ -50,8 +44,8 @@ impl<'f, F: File> FrameCursor<'f, F> {
         self.offset
     }
 
-    /// The frame at hand, or what is wrong with it. Does not move. An error of the disk is another matter
-    /// than a flaw: the first says nothing about the log.
+    /// Returns the current frame or its flaw, without advancing. An I/O error is separate from a flaw,
+    /// because it does not imply anything about the log.
     pub fn frame(&mut self) -> io::Result<Result<Frame<'_>, Flaw>> {
         let seed = self.seed;
         let header = match frame::decode_header(&seed, self.peek(HEADER_BYTES)?) {
@@ -61,21 +55,19 @@ impl<'f, F: File> FrameCursor<'f, F> {
         Ok(frame::decode(&seed, header, self.peek(header.frame_bytes())?))
     }
 
-    /// As `frame`, from bytes that are read again.
+    /// Reads the bytes from the file again and returns [`FrameCursor::frame`].
     pub fn frame_again(&mut self) -> io::Result<Result<Frame<'_>, Flaw>> {
         self.window.clear();
         self.window_offset = self.offset;
         self.frame()
     }
 
-    /// Moves past the frame at hand, whose header the caller has.
     pub fn pass(&mut self, header: &Header) {
         self.offset += header.frame_bytes() as u64;
         assert!(self.offset <= self.limit, "a frame was seen beyond the limit");
     }
 
-    /// Looks for whole frames anywhere at or after the offset at hand, calling `found` with each one's
-    /// offset.
+    /// Calls `found` for each whole frame at or after the current offset.
     pub fn survivors(&mut self, found: &mut dyn FnMut(u64, &Header)) -> io::Result<()> {
         while let Some(header) = self.survivor()? {
             found(self.offset, &header);
@@ -84,7 +76,7 @@ impl<'f, F: File> FrameCursor<'f, F> {
         Ok(())
     }
 
-    /// Moves to the first whole frame at or after the offset at hand; to the limit if there is none.
+    /// Advances to the first whole frame at or after the current offset, or to the limit if there is none.
     pub fn survivor(&mut self) -> io::Result<Option<Header>> {
         while self.offset + HEADER_BYTES as u64 <= self.limit {
             match self.frame()?.map(|frame| frame.header) {
@@ -95,7 +87,7 @@ impl<'f, F: File> FrameCursor<'f, F> {
         Ok(None)
     }
 
-    /// Up to `bytes` bytes at the offset at hand: fewer only at the limit.
+    /// Returns `bytes` bytes at the current offset; fewer only at the limit.
     pub fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
         assert!(bytes <= FRAME_BYTES_MAX, "a window of {bytes} bytes");
         let bytes = to_usize((self.limit - self.offset).min(bytes as u64));
@@ -107,7 +99,7 @@ impl<'f, F: File> FrameCursor<'f, F> {
         Ok(&self.window[skip..self.window.len().min(skip + bytes)])
     }
 
-    /// Drops what lies before the offset at hand and reads on for at least `bytes` bytes.
+    /// Drops the bytes before the current offset and reads at least `bytes` bytes.
     fn refill(&mut self, skip: usize, bytes: usize) -> io::Result<()> {
         self.window.drain(..skip.min(self.window.len()));
         self.window_offset = self.offset;
@@ -116,7 +108,7 @@ impl<'f, F: File> FrameCursor<'f, F> {
         self.window.resize(wanted, 0);
         let read = self.file.read_at(self.offset + have as u64, &mut self.window[have..])?;
         self.window.truncate(have + read);
-        // A file shorter than it was said to be ends the walk there.
+        // The file is shorter than expected: stop there.
         if self.window.len() < wanted {
             self.limit = self.offset + self.window.len() as u64;
         }
@@ -136,7 +128,7 @@ mod tests {
 
     const SEED: Seed = Seed { crc: 5, mask: [9; 16] };
 
-    /// A file of frames with payloads of these lengths, each in a separate group.
+    /// Writes a file of frames with payloads of these lengths, each in a separate group.
     fn file(lengths: &[usize]) -> (SimFile, u64) {
         let fs = SimFs::new();
         let file = fs.create(Path::new("/file")).unwrap();

@@ -1,4 +1,4 @@
-//! What recovery refuses and what it accepts, on segments written by hand.
+//! Recovery of handcrafted segments.
 
 use super::*;
 use crate::entries::SyncGroup;
@@ -31,7 +31,7 @@ fn continues(tail: &Tail<SimFile>) -> Descent {
     Descent::Continues { end: tail.end, crc: tail.crc }
 }
 
-/// Writes entries as one group, without a check of their order.
+/// Writes entries as one group, without checking their order.
 fn write(tail: &mut Tail<SimFile>, positions: &[LogPosition]) {
     let mut group = SyncGroup::default();
     for &position in positions {
@@ -117,12 +117,12 @@ fn a_frame_from_another_past_is_damage() {
 #[test]
 fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
     for (groups, damaged, expected) in [
-        // One group of three: no part of it was reported as synced. (The last byte of the last frame is
-        // padding, and a zero proves nothing.)
+        // One group of three, never reported as synced. (The last byte of the last frame is padding, and a
+        // zero is inconclusive.)
         (vec![3], 1, Ok((1, 88))),
         (vec![3], 0, Ok((0, 132))),
         (vec![3], 2, Ok((2, 43))),
-        // The last entry is a separate group: it proves that the others were synced.
+        // The last entry is a separate group, which proves that the first group was synced.
         (vec![2, 1], 0, Err(4096)),
         (vec![2, 1], 1, Err(4096 + 44)),
         (vec![2, 1], 2, Ok((2, 43))),
@@ -135,7 +135,7 @@ fn a_witness_of_a_later_group_makes_damage_of_a_torn_tail() {
             let positions: Vec<LogPosition> = next.by_ref().take(*count).map(|index| at(index, 1)).collect();
             write(&mut tail, &positions);
         }
-        // From the tenth byte on, so that the frame still claims its place in the chain.
+        // Start at the tenth byte, so that the frame still refers to its predecessor.
         fs.damage(&tail.path, |bytes| bytes[4096 + damaged * 44 + 40] ^= 0xff);
         match (recover(&fs, dir()), expected) {
             (Ok(found), Ok((last, torn_bytes))) => {
@@ -168,8 +168,7 @@ fn what_lies_before_an_origin_is_void_even_with_gaps() {
 #[test]
 fn a_release_cut_short_behind_a_conflict_is_finished() {
     let fs = SimFs::new();
-    // Segment 1, with entries 1 to 9, is gone already; the log turned back from 12 to 6 before it was
-    // released.
+    // Segment 1, with entries 1 to 9, has been removed. The log went back from 12 to 6 before its release.
     let lost = Descent::Continues { end: 5000, crc: 7 };
     let mut tail = begin(&fs, 2, at(9, 1), lost, Some(b"kept"));
     write(&mut tail, &[at(10, 1), at(11, 1), at(12, 1)]);

@@ -1,49 +1,48 @@
-//! What lies on a simulated disk, in two versions: as processes see it, and as a power cut leaves it.
+//! State of a simulated disk in two versions: as processes see it, and as a power failure leaves it.
 //!
 //! ```text
 //!   inode   cached ◀─ write      synced ◀─ sync: the writes since, in order
 //!   names   seen   ◀─ rename     synced ◀─ sync of the directory: the changes since, in order
 //! ```
 //!
-//! * Each unsynced write and each unsynced change of a name is kept by itself, so that a power cut can keep
-//!   any of them.
-//! * A file exists as long as a name, a change that may bring a name back, or an open handle leads to it.
+//! Unsynced writes and name changes are stored separately, so that any of them can survive. A file
+//! exists as long as it is reachable by a name, by an unsynced change that may restore a name, or by an
+//! open handle.
 //!
-//! Knows nothing of handles' owners, and of no call by its name: besides, it only counts and fails calls .
+//! Also counts calls and injects faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What goes wrong at one call.
+/// Fault injected into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// This call and all later ones do nothing and fail: the process is as good as dead.
+    /// This call and all later ones fail without effect: the process has effectively crashed.
     Stop,
     /// The call fails with EIO.
     InputOutput,
-    /// The call fails with ENOSPC; a write keeps its first half.
+    /// The call fails with ENOSPC; a write stores its first half.
     NoSpace,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimDisk {
     pub(super) inodes: Vec<Inode>,
-    /// Places in `inodes` that can be used again.
+    /// Reusable indexes of `inodes`.
     pub(super) free: Vec<usize>,
-    /// As processes see them.
+    /// Names seen by processes.
     pub(super) names: DiskNames,
-    /// As a power cut leaves them.
+    /// Names after a power failure.
     pub(super) synced_names: DiskNames,
-    /// What the former are ahead of the latter, in order.
+    /// Changes from `synced_names` to `names`, in order.
     pub(super) unsynced_names: Vec<DiskChange>,
-    /// Calls so far.
     pub(super) calls: u64,
     pub(super) fault: Option<(u64, Fault)>,
-    /// What every later call fails with, of those that it concerns.
+    /// Error of all later calls that the fault affects.
     pub(super) lasting: Option<Fault>,
-    /// The fault to come lasts.
+    /// True if the pending fault is permanent.
     pub(super) lasts: bool,
 }
 
@@ -55,13 +54,13 @@ pub(super) struct DiskNames {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
-    /// As processes read it.
+    /// Contents seen by processes.
     pub(super) cached: Vec<u8>,
-    /// As a power cut leaves it.
+    /// Contents after a power failure.
     pub(super) synced: Vec<u8>,
-    /// Writes since, with their offsets, in order.
+    /// Offsets and bytes of unsynced writes, in order.
     pub(super) unsynced: Vec<(usize, Vec<u8>)>,
-    /// Open handles; a file without a name exists as long as one of them.
+    /// Number of open handles; they keep a file without a name alive.
     pub(super) handles: usize,
 }
 
@@ -73,23 +72,24 @@ pub(super) enum DiskChange {
     Rename(PathBuf, PathBuf, usize),
 }
 
-/// A test that panics must not fail other threads with a second, misleading panic.
+/// Locks the disk. Ignores poisoning, so that a panicking test does not cause misleading panics on
+/// other threads.
 pub(super) fn lock(disk: &Mutex<SimDisk>) -> MutexGuard<'_, SimDisk> {
     disk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SimDisk {
-    /// Counts a call that takes no room, and fails it if it is to fail.
+    /// Counts a call that does not need disk space, and injects a fault that is due.
     pub(super) fn call(&mut self) -> io::Result<()> {
         self.count(|lasting| lasting != Fault::NoSpace)
     }
 
-    /// The same for a call that takes room.
+    /// Counts a call that needs disk space, and injects a fault that is due.
     pub(super) fn call_for_room(&mut self) -> io::Result<()> {
         self.count(|_| true)
     }
 
-    /// `concerned`: whether a lasting fault fails this call.
+    /// Counts a call. `concerned` reports whether a permanent fault affects it.
     fn count(&mut self, concerned: impl FnOnce(Fault) -> bool) -> io::Result<()> {
         let call = self.calls;
         self.calls += 1;
@@ -107,7 +107,7 @@ impl SimDisk {
         self.names.files.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Frees the files that no name and no handle leads to, so that long simulations stay small.
+    /// Frees unreachable files, so that long simulations use little memory.
     pub(super) fn reclaim(&mut self) {
         let mut used = BTreeSet::from_iter(self.free.iter().copied());
         used.extend(self.names.files.values().chain(self.synced_names.files.values()));
@@ -127,7 +127,7 @@ impl SimDisk {
         })
     }
 
-    /// Changes a name for all processes; the disk learns of it at the next sync of the directory.
+    /// Changes a name for all processes; it becomes durable at the next sync of the directory.
     pub(super) fn rename_now(&mut self, change: DiskChange) {
         self.names.apply(&change);
         self.unsynced_names.push(change);
@@ -139,7 +139,8 @@ impl SimDisk {
         if known { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Chance is asked in a fixed order, names first, so that one seed always leaves one disk.
+    /// Simulates a power failure. Calls `chance` in a fixed order, names first, so that a seed is
+    /// reproducible.
     pub(super) fn power_cut(&mut self, sector_bytes: Option<usize>, chance: &mut dyn FnMut() -> bool) {
         for change in std::mem::take(&mut self.unsynced_names) {
             if chance() {
@@ -181,7 +182,7 @@ impl DiskNames {
 }
 
 impl DiskChange {
-    /// The file that would have a name again, or still has one, depending on what a power cut keeps.
+    /// Returns the file that would have a name if this change survived a power failure.
     pub(super) fn inode(&self) -> Option<usize> {
         match self {
             DiskChange::Create(_, inode) | DiskChange::Rename(_, _, inode) => Some(*inode),
@@ -189,7 +190,7 @@ impl DiskChange {
         }
     }
 
-    /// The directory whose sync makes the change durable.
+    /// Returns the directory that must be synced to make the change durable.
     pub(super) fn dir(&self) -> &Path {
         match self {
             DiskChange::Dir(path) | DiskChange::Create(path, _) | DiskChange::Remove(path) => parent(path),
@@ -199,12 +200,12 @@ impl DiskChange {
 }
 
 impl Fault {
-    /// What a call that fails in this way returns.
+    /// Returns the error of the failed call.
     #[must_use]
     pub fn error(self) -> io::Error {
         match self {
             Fault::Stop => io::Error::other("the process was stopped"),
-            // The numbers of EIO and ENOSPC on every Unix.
+            // EIO and ENOSPC on every Unix.
             Fault::InputOutput => io::Error::from_raw_os_error(5),
             Fault::NoSpace => io::Error::from_raw_os_error(28),
         }
@@ -215,8 +216,7 @@ pub(super) fn parent(path: &Path) -> &Path {
     path.parent().expect("every path in a SimFs is absolute and none is the root")
 }
 
-/// Cuts a write at the borders of sectors. They are counted from the beginning of the file, as a disk does,
-/// and not from that of the write.
+/// Splits a write at sector boundaries, which are relative to the start of the file.
 pub(super) fn pieces(offset: usize, bytes: &[u8], sector_bytes: Option<usize>) -> Vec<(usize, &[u8])> {
     let Some(sector_bytes) = sector_bytes else {
         return vec![(offset, bytes)];

@@ -1,15 +1,15 @@
-//! A file system in memory that loses what real ones may lose: for tests of the log and of what stands on it.
+//! Simulated file system that loses the data real ones may lose, for tests of the log and its users.
 //!
 //! ```text
-//!   write_at ─▶ cached image ──sync_data──▶ synced image        a power cut keeps the synced image
-//!   create, rename, remove ─▶ names ──sync_dir──▶ synced names  and what chance keeps of the rest
+//!   write_at ─▶ cached image ──sync_data──▶ synced image        a power failure preserves the synced image
+//!   create, rename, remove ─▶ names ──sync_dir──▶ synced names  and, by chance, some of the rest
 //! ```
 //!
-//! * A disk after a crash is a new [`SimFs`]: handles of the crashed process go on writing to the old one, in
-//!   vain.
-//! * A failed sync loses the writes it should have kept, although reads still show them and later syncs
-//!   succeed: that is what kernels do.
-//! * Nothing here is random: chance is a function that the caller passes in.
+//! * The disk after a crash is a new [`SimFs`]. Handles of the crashed process continue to write to the
+//!   old one, without effect.
+//! * A failed sync loses its writes, although reads still show them and later syncs succeed, which is
+//!   how kernels behave.
+//! * It contains no randomness: the caller passes a function for chance.
 //!
 //! ```
 //! use std::path::Path;
@@ -30,17 +30,16 @@
 //! # }
 //! ```
 //!
-//! How a crash test goes: play a history once to count its calls; then once per call, stopped there; crash
-//! the disk in every way; open what is left, and compare with what was promised by then. `tests/crash.rs`
-//! does that for the log, and the simulator for whole members.
+//! A crash test runs a history once to count its calls, then once per call, stopped at that call. It
+//! crashes the disk in every way, opens the result, and compares it with the acknowledged state.
+//! `tests/crash.rs` does that for the log, and the simulator for whole members.
 //!
-//! What is not modelled: permissions, links, directories that are removed or renamed, a disk that reorders
-//! the syncs themselves. A failed sync of a directory leaves its names as they were, to be synced by the next
-//! one.
+//! Not modeled: permissions, links, removal and renaming of directories, and reordering of syncs. A
+//! failed sync of a directory leaves its names unsynced until the next one.
 //!
-//! All but [`forged`] knows nothing of the log.
+//! Only [`forged`] depends on the log.
 
-mod disk; // what is seen, and what a power cut leaves
+mod disk; // state of the disk, before and after a power failure
 mod sim_fs; // the file system and its files
 
 pub use disk::Fault;
@@ -50,11 +49,11 @@ use crate::LogPosition;
 use crate::format::frame::{self, Header, Type};
 use crate::format::segment;
 
-/// Bytes that a client chooses in order to stop a member: they look like a frame of the log.
+/// Returns client-chosen bytes intended to stop a member: they resemble a frame of the log.
 ///
-/// A frame without a payload for segment `sequence` of a log with this identity, as an attacker who knows all
-/// but the salt of that log can make it. It claims that everything before `group` was synced. `noise` fills
-/// what an adversary is free to choose, so that packing does not change the bytes.
+/// The frame has no payload, and is for segment `sequence` of a log with this identity. An attacker can
+/// build it without knowledge of the log's salt. It claims that everything before `group` was synced.
+/// `noise` fills the arbitrary fields.
 #[must_use]
 pub fn forged(identity: &[u8], sequence: u64, group: u32, noise: &mut dyn FnMut() -> u64) -> Vec<u8> {
     let header = Header {

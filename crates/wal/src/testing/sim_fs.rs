@@ -1,4 +1,4 @@
-//! The file system in memory, and how it ends.
+//! The simulated file system, and its crashes.
 
 use std::io;
 use std::path::Path;
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::disk::{DiskChange, Fault, SimDisk, lock, overwrite, parent};
 use crate::{File, Fs};
 
-/// What a disk writes whole or not at all.
+/// Unit of atomic writes.
 const SECTOR_BYTES: usize = 512;
 
-/// How a process ends, from mild to harsh, from its disk's point of view.
+/// Kind of crash, from mild to harsh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is killed: the kernel keeps every write, synced or not.
+    /// Killed process: the kernel retains every write, synced or not.
     Kill,
-    /// Power cut: only what was synced is kept.
+    /// Power failure that preserves synced data only.
     Synced,
-    /// Power cut: each unsynced write and each unsynced change of a name is kept or lost.
+    /// Power failure in which each unsynced write and name change survives or is lost.
     Subset,
-    /// Power cut: as `Subset`, but each 512-byte sector of a write by itself.
+    /// Power failure like `Subset`, decided per 512-byte sector of a write.
     Torn,
 }
 
@@ -27,13 +27,13 @@ impl Crash {
     pub const ALL: [Crash; 4] = [Crash::Kill, Crash::Synced, Crash::Subset, Crash::Torn];
 }
 
-/// The file system; clones share it.
+/// Simulated file system; clones share the disk.
 #[derive(Clone, Debug, Default)]
 pub struct SimFs {
     disk: Arc<Mutex<SimDisk>>,
 }
 
-/// An open file of a [`SimFs`]. It stays readable when its name is removed.
+/// An open file of a [`SimFs`]. It stays readable after its name is removed.
 #[derive(Debug)]
 pub struct SimFile {
     disk: Arc<Mutex<SimDisk>>,
@@ -41,13 +41,13 @@ pub struct SimFile {
 }
 
 impl SimFs {
-    /// An empty disk.
+    /// Creates an empty disk.
     #[must_use]
     pub fn new() -> SimFs {
         SimFs::default()
     }
 
-    /// The disk as the next process finds it. `chance` is asked once for each thing that may be kept or lost.
+    /// Returns the disk after a crash. `chance` is called for each change that may survive or be lost.
     #[must_use]
     pub fn crashed(&self, crash: Crash, chance: &mut dyn FnMut() -> bool) -> SimFs {
         let mut disk = self.disk().clone();
@@ -63,42 +63,41 @@ impl SimFs {
         SimFs { disk: Arc::new(Mutex::new(disk)) }
     }
 
-    /// Calls to the file system so far, reads included: a failing read must be survived as well as a failing
-    /// write.
+    /// Returns the number of calls so far. Reads count, because failing reads must be tolerated as well.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.disk().calls
     }
 
-    /// Lets the call numbered `call` (the first is 0) fail. Run a test once without a fault to learn how many
-    /// calls it makes, then once for each of them.
+    /// Makes call number `call`, counted from 0, fail. Run a test once without a fault to count its calls,
+    /// then once for each of them.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         let mut disk = self.disk();
         (disk.fault, disk.lasts) = (Some((call, fault)), fault == Fault::Stop);
     }
 
-    /// Lets the call numbered `call` and all later ones fail: a disk that is full, or gone. A full disk still
+    /// Makes call number `call` and all later ones fail, like a full or missing disk. A full disk still
     /// reads, syncs, renames and removes.
     pub fn fail_from(&self, call: u64, fault: Fault) {
         let mut disk = self.disk();
         (disk.fault, disk.lasts) = (Some((call, fault)), true);
     }
 
-    /// The cause is gone: calls succeed again. What failed is not undone.
+    /// Clears the fault: later calls succeed. Failed calls are not repeated.
     pub fn heal(&self) {
         let mut disk = self.disk();
         (disk.fault, disk.lasting) = (None, None);
     }
 
-    /// The bytes of a file as a process reads them.
+    /// Returns the contents of a file as seen by processes.
     #[must_use]
     pub fn bytes(&self, path: &Path) -> Vec<u8> {
         let disk = self.disk();
         disk.inodes[disk.names.files[path]].cached.clone()
     }
 
-    /// Changes the bytes of a file without a write, as a decaying disk does. Both images change: no crash
-    /// brings the old bytes back.
+    /// Changes the contents of a file without a write, which simulates bit rot. Both versions change, so no
+    /// crash restores the old bytes.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut disk = self.disk();
         let inode = disk.names.files[path];
@@ -221,7 +220,7 @@ impl File for SimFile {
         let stopped = disk.lasting == Some(Fault::Stop);
         let inode = &mut disk.inodes[self.inode];
         if stopped {
-            return result; // a sync that was never asked for loses nothing
+            return result; // a stopped process did not request this sync, so it loses nothing
         }
         for (offset, bytes) in std::mem::take(&mut inode.unsynced) {
             if result.is_ok() {

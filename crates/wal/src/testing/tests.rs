@@ -1,4 +1,4 @@
-//! The simulated disk keeps and loses what it says.
+//! Tests of the simulated disk.
 
 use std::path::PathBuf;
 

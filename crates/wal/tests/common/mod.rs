@@ -1,4 +1,4 @@
-//! A log on a simulated disk, histories of operations, and the model that they are compared with.
+//! A log on a simulated disk, histories of operations, and a reference model.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -9,7 +9,7 @@ use wal::{Entry, Error, Fs, LogIndex, LogPosition, OwnedEntry, Recovery, Result,
 
 pub const DIR: &str = "/wal";
 pub const IDENTITY: &[u8] = b"member 7";
-/// Small: cuts, spares and releases happen within a few operations.
+/// Small segments, so that cuts, spares and releases happen within a few operations.
 pub const OPTIONS: WalOptions = WalOptions { segment_bytes: 8192, salt: [7; 16] };
 
 pub fn dir() -> &'static Path {
@@ -24,7 +24,7 @@ pub fn at(index: u64, term: u64) -> LogPosition {
     LogPosition::new(index, term)
 }
 
-/// A payload that contains entry, term and length.
+/// Generates a payload from index, term and length.
 pub fn payload(index: u64, term: u64, bytes: usize) -> Vec<u8> {
     let seed = index.wrapping_mul(31).wrapping_add(term.wrapping_mul(7));
     (0..bytes as u64).map(|at| (seed.wrapping_add(at) % 251 + 1) as u8).collect()
@@ -46,7 +46,7 @@ pub fn open(fs: &SimFs) -> Result<(Wal<SimFs>, Recovery)> {
     Wal::open(fs.clone(), dir(), OPTIONS)
 }
 
-/// All entries kept, read in small portions.
+/// Returns all retained entries, read in small portions.
 pub fn entries<F: Fs>(wal: &Wal<F>) -> Result<Vec<OwnedEntry>> {
     let reader = wal.reader();
     let mut entries: Vec<OwnedEntry> = Vec::new();
@@ -59,7 +59,7 @@ pub fn entries<F: Fs>(wal: &Wal<F>) -> Result<Vec<OwnedEntry>> {
     }
 }
 
-/// Everything that a log says about itself when it is opened.
+/// Recovery result and entries of an opened log.
 pub type Contents = (Recovery, Vec<OwnedEntry>);
 
 pub fn contents(fs: &SimFs, options: WalOptions) -> Result<Contents> {
@@ -68,12 +68,12 @@ pub fn contents(fs: &SimFs, options: WalOptions) -> Result<Contents> {
     Ok((recovery, entries))
 }
 
-/// The disk as it is, for a test to spoil.
+/// Copies the disk for a test to corrupt.
 pub fn copy(fs: &SimFs) -> SimFs {
     fs.crashed(Crash::Kill, &mut || false)
 }
 
-/// A generator small enough to read: splitmix64.
+/// splitmix64, a random generator small enough to read.
 #[derive(Clone, Debug)]
 pub struct Chance(pub u64);
 
@@ -106,7 +106,6 @@ pub enum Step {
     Reopen,
 }
 
-/// What a log holds, as far as its user can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub base: LogPosition,
@@ -123,7 +122,7 @@ impl Model {
         self.entries.retain(|entry| entry.index.0 <= index);
     }
 
-    /// Takes one step, which the log keeps wholly or not at all.
+    /// Applies one step, which is atomic in the log.
     pub fn take(&mut self, step: &Step) {
         match step {
             Step::Append { index, term, bytes } => {
@@ -141,8 +140,8 @@ impl Model {
         }
     }
 
-    /// Whether a log that starts at `start` with these contents is this model: entries up to `start` are
-    /// released.
+    /// Reports whether a log with this start and contents matches the model, ignoring entries up to
+    /// `start`.
     pub fn agrees(&self, start: LogPosition, entries: &[OwnedEntry], state: Option<&Vec<u8>>) -> bool {
         let start_known = start == self.base
             || self.entries.iter().any(|entry| (entry.index, entry.term) == (start.index, start.term));
@@ -151,12 +150,12 @@ impl Model {
     }
 }
 
-/// A random but legal history. Payloads are long enough that a history of 30 steps spans several segments.
+/// Generates a random valid history. Payloads are long enough that 30 steps span several segments.
 pub fn history(seed: u64, steps: usize) -> Vec<Step> {
     continue_history(&mut Chance(seed), &Model::default(), 0, steps)
 }
 
-/// How a log that holds `model`, released up to `released`, may go on.
+/// Generates the continuation of a log that holds `model`, released up to `released`.
 pub fn continue_history(chance: &mut Chance, model: &Model, mut released: u64, steps: usize) -> Vec<Step> {
     let (mut model, mut history) = (model.clone(), Vec::new());
     let (mut term, mut synced) = (model.last().term.0.max(1), model.last().index.0);
@@ -190,7 +189,7 @@ pub fn continue_history(chance: &mut Chance, model: &Model, mut released: u64, s
             Step::Append { index, .. } => synced = synced.min(index - 1),
             Step::Restart { index, .. } => (synced, released) = (*index, *index),
             Step::Reopen => {
-                // Only what was synced is sure to be found again.
+                // Only synced data is certain to be recovered.
                 history.push(Step::Sync);
                 synced = last.index.0;
             }
@@ -211,7 +210,7 @@ fn length(chance: &mut Chance) -> usize {
     }
 }
 
-/// Runs one step; `Close` and `Reopen` consume the log and open it again.
+/// Runs one step; `Close` and `Reopen` consume and reopen the log.
 pub fn run(fs: &SimFs, mut wal: Wal<SimFs>, step: &Step) -> Result<Wal<SimFs>> {
     match step {
         Step::Append { .. } | Step::State(_) | Step::Sync | Step::Release(_) | Step::Restart { .. } => {
@@ -224,7 +223,7 @@ pub fn run(fs: &SimFs, mut wal: Wal<SimFs>, step: &Step) -> Result<Wal<SimFs>> {
     open(fs).map(|(wal, _)| wal)
 }
 
-/// Runs what can be run without taking the log away; of the rest no more than a sync.
+/// Runs a step without consuming the log; `Close` and `Reopen` only sync.
 pub fn run_in_place(wal: &mut Wal<SimFs>, step: &Step) -> Result<()> {
     match step {
         Step::Append { index, term, bytes } => append(wal, *index, *term, &payload(*index, *term, *bytes)),

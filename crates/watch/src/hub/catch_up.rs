@@ -1,17 +1,23 @@
 //! History for lagging watchers.
 //!
+//! ```text
 //!   lagging: 17 ×3 │ 40 │ 41 ×900 │ … │ 990012      (next revision, number of watchers)
 //!            └── one step reads from 17, and serves all watchers that it passes
+//! ```
 //!
-//! * A step reads a bounded part of history once, for all lagging watchers whose next revision is in it.
-//! * Steps alternate between a pass over all history, from the oldest watcher to the newest, and the watcher
-//!   that is closest to the present. So a short lag is not as long as the longest one. A step whose watchers
-//!   find no room does not count: else those of a slow stream could miss each of their turns.
-//! * A response has at most 1000 distinct revisions, and the header of the store's revision when it was read,
-//!   as in etcd.
-//! * History is not kept for lagging watchers. If their next revision is compacted they are canceled.
-//! * What a step finds and copies is bounded, for any ranges of clients. A step that reaches a bound serves
-//!   some of its watchers. The others stay where they are, for the next step.
+//! * A step reads a bounded part of history once, for all lagging watchers with their next revision
+//!   in it.
+//! * Steps alternate between a pass over all history, from the furthest to the least lagging
+//!   watcher, and the watcher that is closest to the present. So a short lag is not held up by the
+//!   longest one. A step whose watchers have no outbox capacity does not count; otherwise those of
+//!   a slow stream could miss every step.
+//! * A response has at most 1000 distinct revisions, and its header has the store's revision at the
+//!   time of the read, as in etcd.
+//! * History is not retained for lagging watchers. If their next revision is compacted they are
+//!   canceled.
+//! * The matches and copied bytes of a step are bounded, for any ranges of clients. A step that
+//!   reaches a bound serves some of its watchers. The rest stay at their position for the next
+//!   step.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +28,6 @@ use super::outbox::{BodySpan, Events};
 use super::state::{Hub, WatcherState};
 
 impl Hub {
-    /// One step.
     pub(super) fn catch_up(&mut self) -> Result<()> {
         let pass = self.lagging.first_from(self.cursor).or_else(|| self.lagging.first_from(i64::MIN));
         let (Some(oldest), Some(newest)) = (pass, self.lagging.last()) else { return Ok(()) };
@@ -42,8 +47,8 @@ impl Hub {
         let (is_full, is_empty) = (found.len() == self.limits.step_watchers, found.is_empty());
         let watchers = self.park_without_room(found);
         if watchers.is_empty() && !is_empty {
-            // Without room there was no turn. The next one is of the same kind, and no pass begins after the
-            // oldest watcher that it has left out.
+            // Without outbox capacity the step does not count. The next step has the same kind, and
+            // the pass does not start after the oldest watcher that was skipped.
             if is_pass {
                 self.cursor = self.cursor.min(from);
             }
@@ -52,13 +57,13 @@ impl Hub {
         self.is_pass_next = !is_pass;
         let is_served = self.serve(&changes, through, watchers)?;
         if is_pass {
-            // Those that are left out are served by the next step.
+            // Skipped watchers are served by the next step.
             self.cursor = if is_full || !is_served { from } else { through + 1 };
         }
         Ok(())
     }
 
-    /// Parks the watchers whose outbox has no room. Returns the others.
+    /// Parks the watchers with a full outbox. Returns the remaining ones.
     fn park_without_room(&mut self, mut watchers: Vec<u32>) -> Vec<u32> {
         let bytes_max = self.history_bytes_max();
         watchers.retain(|watcher| {
@@ -71,8 +76,8 @@ impl Hub {
         watchers
     }
 
-    /// Sends the changes up to `through` to these watchers, and moves them there. Returns whether it served
-    /// all of them that far.
+    /// Sends the changes up to `through` to these watchers, and advances them. Returns whether it
+    /// served all of them that far.
     fn serve(&mut self, changes: &Changes, through: i64, mut watchers: Vec<u32>) -> Result<bool> {
         let found = self.match_history(changes, through, &watchers);
         let mut is_served = found.is_some();
@@ -115,7 +120,7 @@ impl Hub {
         Ok(is_served)
     }
 
-    /// Whether a step that has copied so many bytes may copy the events of another group.
+    /// Reports whether a step that has copied `copied` bytes may copy the events of another group.
     pub(super) fn copying(&self, copied: usize) -> Copying {
         if copied < self.limits.copied_bytes_max { Copying::Allowed } else { Copying::Forbidden }
     }
@@ -124,9 +129,9 @@ impl Hub {
         self.watchers[watcher].group
     }
 
-    /// Sends a lagging watcher the events of its group up to `through`, and moves it there.
+    /// Sends a lagging watcher the events of its group up to `through`, and advances it.
     fn advance(&mut self, watcher: u32, found: &GroupBatch, revision: i64, through: i64) {
-        // Eviction may have moved it back meanwhile.
+        // Eviction may have moved it back.
         if self.watchers[watcher].state != WatcherState::Lagging {
             return;
         }
@@ -145,7 +150,8 @@ impl Hub {
         }
     }
 
-    /// The changes that match a group of these watchers; `None` if there are too many matches.
+    /// Returns the changes that match a group of these watchers; `None` if there are too many
+    /// matches.
     fn match_history<'c>(
         &mut self,
         changes: &'c Changes,
@@ -173,9 +179,10 @@ impl Hub {
         Some((events, matches))
     }
 
-    /// So many groups that their matches are within the limit, one at least. First that of the first watcher,
-    /// which lags most, so that each step moves on. Then those of the first watcher of each stream, then of
-    /// the second ones: a stream with many ranges does not delay the others.
+    /// Selects groups with matches within the limit, at least one. The order is: the group of the
+    /// first watcher, which lags most, so that each step makes progress; then the groups of the
+    /// first watcher of each stream; then the groups of the second watchers. A stream with many
+    /// ranges therefore does not delay the rest.
     fn first_groups(&self, changes: &Changes, through: i64, watchers: &[u32]) -> HashSet<u32> {
         let mut of_stream: HashMap<u32, u32> = HashMap::new();
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(watchers.len());
@@ -196,7 +203,6 @@ impl Hub {
         groups
     }
 
-    /// The changes that match these groups, which are few.
     fn match_groups<'c>(
         &self,
         changes: &'c Changes,
@@ -219,7 +225,8 @@ impl Hub {
         (events, matches)
     }
 
-    /// Sends the events from the watcher's next revision on. Returns the first revision that found no room.
+    /// Sends the events from the watcher's next revision on. Returns the first revision that did
+    /// not fit.
     fn send_history(&mut self, watcher: u32, found: &GroupEvents, revision: i64) -> Option<i64> {
         let next = self.watchers[watcher].next;
         let may_fragment = self.interest.groups[self.group_of(watcher)].form().may_fragment();
@@ -241,7 +248,6 @@ impl Hub {
         None
     }
 
-    /// Cancels lagging watchers whose next revision is compacted.
     fn cancel_lagging(&mut self, compacted: i64) {
         for watcher in self.lagging.between(i64::MIN, compacted - 1, self.limits.step_watchers) {
             if base::mutant("catch-up-over-compaction") {
@@ -253,7 +259,7 @@ impl Hub {
     }
 }
 
-/// How many of these events fit, in whole revisions; one revision in any case.
+/// Returns how many of these events fit, in whole revisions, but at least one revision.
 fn whole_revisions(events: &[EventSpan], bytes_max: usize) -> usize {
     let Some(first) = events.first() else { return 0 };
     let fit = events.partition_point(|event| event.end - first.start <= bytes_max);

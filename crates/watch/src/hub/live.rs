@@ -1,18 +1,20 @@
 //! New events for live watchers.
 //!
-//! Each revision is one response to each watcher that it matches, with the header of that revision, as in
-//! etcd. A revision with very many matches is read by the watchers of ranges as history.
+//! Each revision is a separate response to each matching watcher, with the header of that revision,
+//! as in etcd. If a revision has too many matches, range watchers read it as history.
 //!
 //! # A batch
 //!
-//! Events are matched and encoded.
+//! Matches and encodes events.
 //!
-//! * Each event is encoded at most twice: without and with the previous pair. A revision whose previous pairs
-//!   are too large is not encoded with them here, but in parts when it is sent.
-//! * The events of a group are one run of bytes. If they are neighbours in the batch, it is a part of the
-//!   batch's body. Otherwise they are copied together, so that a small response does not keep a large body.
-//! * The events of one group are collected at a time: clients choose the ranges, and thousands of them may
-//!   each need a copy of the same large revision.
+//! * Each event is encoded at most twice: without and with the previous pair. If the previous pairs
+//!   of a revision are too large, they are not encoded here, but in parts while the revision is
+//!   sent.
+//! * The events of a group are contiguous bytes. If they are adjacent in the batch, they are a
+//!   slice of the batch's body. Otherwise they are copied, so that a small response does not retain
+//!   a large body.
+//! * Events are collected for one group at a time: clients choose the ranges, and thousands of them
+//!   may each need a copy of the same large revision.
 
 use mvcc::{Change, Error, KeyValue, Result};
 
@@ -22,14 +24,13 @@ use crate::slab::Positions;
 use crate::wire::put_event;
 
 impl Hub {
-    /// Reads the next events after the hub's position and delivers them.
     pub(super) fn deliver_new(&mut self) -> Result<()> {
         let revision = self.store.revision();
         if self.watchers.len() == 0 {
             (self.follower, self.position) = (None, revision);
             return Ok(());
         }
-        // Those that an earlier turn has left.
+        // Promotions left over from an earlier turn.
         if !self.promote(self.position + 1, self.position) || self.position >= revision {
             return Ok(());
         }
@@ -63,7 +64,8 @@ impl Hub {
         self.reach(changes.through())
     }
 
-    /// Reads all events from here on. Without watchers before, nothing was missed.
+    /// Starts to follow the store. Events are needed only from here on, as there was no watcher
+    /// before.
     pub(super) fn follow(&mut self) {
         if self.follower.is_none() {
             let follower = self.store.follow();
@@ -72,7 +74,7 @@ impl Hub {
         }
     }
 
-    /// All events up to `position` are delivered.
+    /// Advances the position after all events up to it were delivered.
     fn reach(&mut self, position: i64) -> Result<()> {
         self.position = position;
         self.follower.as_mut().expect("a hub with watchers follows").advance(position + 1);
@@ -80,8 +82,9 @@ impl Hub {
         Ok(())
     }
 
-    /// Makes watchers live whose first revision is at most these, a bounded number in a turn. False if some
-    /// are left: no event at or after these revisions is delivered before they are live.
+    /// Makes watchers live if their first revision is at most these, a bounded number per turn.
+    /// Returns false if some are left: they must be live before events at or after these revisions
+    /// are delivered.
     fn promote(&mut self, joining: i64, future: i64) -> bool {
         for (is_joining, next) in [(true, joining), (false, future)] {
             let waiting = if is_joining { &self.joining } else { &self.future };
@@ -95,12 +98,12 @@ impl Hub {
         !has_reached(&self.joining, joining) && !has_reached(&self.future, future)
     }
 
-    /// Whether watchers wait to be live whose first revision is reached.
+    /// Reports whether watchers have reached their first revision but are not live yet.
     pub(super) fn has_promotions(&self) -> bool {
         has_reached(&self.joining, self.position + 1) || has_reached(&self.future, self.position)
     }
 
-    /// Delivers the events of one revision. Returns the number of responses.
+    /// Delivers the events of a revision. Returns the number of responses.
     fn deliver(&mut self, main: i64, events: &[Change<'_>]) -> Result<usize> {
         let matches = match self.match_live(events) {
             Some(matches) => matches,
@@ -132,14 +135,13 @@ impl Hub {
         Ok(sent)
     }
 
-    /// Delivers the events of one revision to the live watchers of a group.
     fn deliver_to(&mut self, group: u32, found: &GroupEvents, main: i64) -> usize {
         let (first, last) = (found.events.first(), found.events.last());
         let (start, end) = first.zip(last).map(|(first, last)| (first.start, last.end)).expect("matched");
         let span = BodySpan { body: found.body, start, end };
         let watchers = &self.interest.groups[group];
         let (live, may_fragment) = (watchers.live(), watchers.form().may_fragment());
-        // Backwards: a watcher that leaves the live ones changes places with one that was served.
+        // Backwards: a watcher that stops being live is swapped with one that was already served.
         for place in (0..live).rev() {
             let watcher = self.interest.groups[group].members()[place];
             let (revision, watch_ids) = (main, Vec::new());
@@ -152,7 +154,8 @@ impl Hub {
         live
     }
 
-    /// The events that match groups with live watchers; `None` if there are too many matches.
+    /// Returns the events that match groups with live watchers; `None` if there are too many
+    /// matches.
     fn match_live(&self, events: &[Change<'_>]) -> Option<Vec<Match>> {
         let mut matches: Vec<Match> = Vec::new();
         for (number, change) in (0u32..).zip(events) {
@@ -168,7 +171,8 @@ impl Hub {
         Some(matches)
     }
 
-    /// As `match_live`, for the groups of one key: at most one for each form.
+    /// Returns the events that match single-key groups with live watchers: at most one group per
+    /// form.
     fn match_exact(&self, events: &[Change<'_>]) -> Vec<Match> {
         let mut matches: Vec<Match> = Vec::new();
         for (number, change) in (0u32..).zip(events) {
@@ -181,7 +185,7 @@ impl Hub {
         matches
     }
 
-    /// Has the live watchers of all ranges read from `next` on as history.
+    /// Makes the live watchers of all ranges read from `next` on as history.
     fn postpone_ranges(&mut self, next: i64) {
         let groups: Vec<u32> = self.interest.groups.numbers().collect();
         for group in groups {
@@ -191,7 +195,7 @@ impl Hub {
         }
     }
 
-    /// Has the live watchers of a group read from `next` on as history.
+    /// Makes the live watchers of a group read from `next` on as history.
     fn postpone(&mut self, group: u32, next: i64) {
         while let Some(last) = self.interest.groups[group].live().checked_sub(1) {
             let watcher = self.interest.groups[group].members()[last];
@@ -199,7 +203,8 @@ impl Hub {
         }
     }
 
-    /// An installed store has compacted the next events. Watchers that miss some are canceled.
+    /// Handles an installed store that has compacted the next events. Watchers that miss some are
+    /// canceled.
     fn lose(&mut self, compacted: i64) -> Result<()> {
         let is_lost = |standing: WatcherState, next: i64| match standing {
             WatcherState::Live => !base::mutant("gap-at-install"),
@@ -223,33 +228,32 @@ fn has_reached(watchers: &Positions, next: i64) -> bool {
     watchers.first_from(i64::MIN).is_some_and(|first| first <= next)
 }
 
-/// Previous pairs that are loaded at a time, at most. About half of the bound on their bytes is.
+/// Maximum number of previous pairs per load. Also limited so that the estimated size of a load is
+/// half of the byte limit on previous pairs.
 const PREVIOUS_PER_LOAD: usize = 256;
-/// What a pair is taken for before the size of some is known.
+/// Assumed size of a pair until some sizes are known.
 pub(super) const PAIR_BYTES: usize = 1 << 10;
-/// Bytes of an event besides key and value, about.
+/// Approximate overhead of an event besides key and value, in bytes.
 const EVENT_BYTES: usize = 40;
 
-/// An event that matches a group, by number.
+/// Group and event number of a match.
 pub(super) type Match = (u32, u32);
 
-/// The events of one group, in revision order and one after the other in a body. The holder has one reference
-/// to the body.
+/// Events of a group, in revision order and contiguous in a body. The holder owns a reference to
+/// the body.
 pub(super) struct GroupEvents {
     pub body: u32,
     pub events: Vec<EventSpan>,
-    /// Bytes that were copied for this group.
     pub copied: usize,
 }
 
-/// Whether a group's events may be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copying {
     Allowed,
     Forbidden,
 }
 
-/// What a group gets of a batch.
+/// Result of a batch for a group.
 pub(super) enum GroupBatch {
     Nothing,
     Events(GroupEvents),
@@ -257,7 +261,7 @@ pub(super) enum GroupBatch {
     NeedsCopy,
 }
 
-/// The events of one revision that is too large to be encoded with previous pairs, for a group.
+/// Events for a group in a revision that is too large to encode with previous pairs.
 pub(super) struct LargeMatch {
     pub main: i64,
     /// Sub revisions of the first and the last event.
@@ -265,57 +269,49 @@ pub(super) struct LargeMatch {
     pub count: usize,
 }
 
-/// Where the encoding ends.
 #[derive(Clone, Copy)]
 enum BatchEnd {
     All,
-    /// After this revision: with the next ones, previous pairs are too large.
+    /// After this revision: including the next ones, previous pairs are too large.
     After(i64),
     /// Before this revision, which is the first one: its previous pairs are too large.
     Large(i64),
 }
 
-/// One event in a body.
 #[derive(Clone, Copy)]
 pub(super) struct EventSpan {
     pub start: usize,
     pub end: usize,
-    /// Its main revision.
     pub main: i64,
     /// Number of distinct main revisions before it.
     pub ordinal: usize,
 }
 
-/// Encoded events in one form.
 struct Encoded {
     body: u32,
-    /// Start and end of each event; empty for those that are not in this form.
+    /// Start and end of each event; empty for events that are not in this form.
     spans: Vec<(usize, usize)>,
 }
 
-/// The events of a batch that match, encoded. To be given to `release`.
+/// Encoded matching events of a batch. Must be passed to `release`.
 pub(super) struct Batch {
-    /// By group, then by event.
     matches: Vec<Match>,
-    /// Without and with previous pairs; `None` if no group takes that form.
+    /// Events without and with previous pairs; `None` if no group uses that form.
     forms: [Option<Encoded>; 2],
-    /// Bytes of both forms.
     pub bytes: usize,
-    /// The last revision that is encoded, if previous pairs were so large that some are left out.
+    /// Last encoded revision, if later ones were omitted because of the size of previous pairs.
     pub cut: Option<i64>,
-    /// It is this revision, whose events with previous pairs are too large: they are not encoded.
+    /// This revision, if its events with previous pairs are too large to encode.
     large: Option<i64>,
 }
 
 impl Batch {
-    /// The groups that match.
     pub fn groups(&self) -> Vec<u32> {
         let mut groups: Vec<u32> = self.matches.iter().map(|matched| matched.0).collect();
         groups.dedup();
         groups
     }
 
-    /// The events of a group.
     fn of(&self, group: u32) -> &[Match] {
         let start = self.matches.partition_point(|matched| matched.0 < group);
         let end = self.matches.partition_point(|matched| matched.0 <= group);
@@ -324,7 +320,7 @@ impl Batch {
 }
 
 impl Hub {
-    /// Encodes the events that match. With too many bytes of previous pairs, later revisions are left out.
+    /// Encodes the matching events. Omits later revisions if the previous pairs are too large.
     pub(super) fn encode_batch(&mut self, events: &[Change<'_>], mut matches: Vec<Match>) -> Result<Batch> {
         matches.sort_unstable();
         let with = self.encode(events, &matches, Previous::With)?;
@@ -342,14 +338,13 @@ impl Hub {
         Ok(Batch { matches, forms, bytes, cut, large })
     }
 
-    /// Frees a batch. What outboxes refer to stays.
+    /// Frees a batch, except bodies referenced by outboxes.
     pub(super) fn release(&mut self, batch: Batch) {
         for encoded in batch.forms.into_iter().flatten() {
             self.bodies.release(encoded.body);
         }
     }
 
-    /// Encodes the events in one form; `None` if no group takes it.
     fn encode(
         &mut self,
         events: &[Change<'_>],
@@ -395,7 +390,7 @@ impl Hub {
             }
         }
         if let BatchEnd::After(last) = end {
-            // Events of a later revision that was begun are left out.
+            // Omit the events of a later, incomplete revision.
             let kept = wanted.partition_point(|number| events[*number].revision().main <= last);
             let bytes = kept.checked_sub(1).map_or(0, |last| spans[wanted[last]].1);
             if bytes < out.len() {
@@ -408,7 +403,6 @@ impl Hub {
         Ok(Some((Encoded { body: self.bodies.insert(out), spans }, end)))
     }
 
-    /// The pairs before these events.
     pub(super) fn previous(&self, events: &[Change<'_>], numbers: &[usize]) -> Result<Vec<Option<KeyValue>>> {
         let asked = |number: &&usize| match &events[**number] {
             // Created by this event.
@@ -424,7 +418,7 @@ impl Hub {
         Ok(numbers.iter().map(|number| if asked(&number) { found.next().flatten() } else { None }).collect())
     }
 
-    /// The events of one group, in a copy if they are no run of bytes.
+    /// Collects the events of a group, copying them unless they are contiguous.
     pub(super) fn collect(
         &mut self,
         group: u32,
@@ -479,7 +473,8 @@ enum Previous {
     With,
 }
 
-/// The end of what is encoded, in whole revisions, if `encoded` are and `rest` are not.
+/// Returns the end of the encoded events, in whole revisions, if `encoded` are encoded and `rest`
+/// are not.
 fn end_before(events: &[Change<'_>], encoded: &[usize], rest: &[usize]) -> BatchEnd {
     let main = |number: &usize| events[*number].revision().main;
     let next = rest.first().map_or(i64::MAX, main);
@@ -498,7 +493,6 @@ fn event_bytes_of(events: &[Change<'_>], numbers: &[usize]) -> usize {
     numbers.iter().map(|number| event_bytes(&events[*number])).sum()
 }
 
-/// About the bytes of an encoded event.
 fn event_bytes(change: &Change<'_>) -> usize {
     let value = match change {
         Change::Put { kv, .. } => kv.value.len(),

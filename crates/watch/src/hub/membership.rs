@@ -1,14 +1,13 @@
-//! A watcher moves between its states.
+//! State transitions of watchers.
 //!
-//! Every move is `leave`, which makes a watcher idle, and then one of the functions that give it a state. So
-//! the lists, the counts and the watcher change together.
+//! Every transition calls `leave`, which makes a watcher idle, followed by one of the functions
+//! that assign a state. So lists, counts and the watcher change together.
 
 use super::state::{Hub, HubWatcher, WatcherState};
 use crate::interest::InterestGroup;
 use crate::wire::ParcelContent;
 
 impl Hub {
-    /// Adds an idle watcher to the group of its range and form.
     pub(super) fn join_group(&mut self, watcher: u32, wanted: InterestGroup) {
         let group = match self.interest.find(&wanted) {
             Some(group) => group,
@@ -21,7 +20,6 @@ impl Hub {
         self.owners.add_key(owner, self.interest.groups[group].key_bytes());
     }
 
-    /// Removes an idle watcher from its group.
     pub(super) fn leave_group(&mut self, watcher: u32) {
         let HubWatcher { group, in_group, stream, .. } = self.watchers[watcher];
         self.owners.remove_key(self.streams[stream].owner, self.interest.groups[group].key_bytes());
@@ -33,7 +31,6 @@ impl Hub {
         }
     }
 
-    /// Takes a watcher out of its state.
     pub(super) fn leave(&mut self, slot: u32) {
         let watcher = &self.watchers[slot];
         let (next, place, stream, state) = (watcher.next, watcher.place, watcher.stream, watcher.state);
@@ -99,13 +96,13 @@ impl Hub {
         };
     }
 
-    /// Moves a watcher to another state, which is not `Live`.
+    /// Changes the state of a watcher to any state but `Live`.
     pub(super) fn move_to(&mut self, slot: u32, state: WatcherState, next: i64) {
         self.leave(slot);
         self.make(slot, state, next);
     }
 
-    /// Cancels a watcher whose next revision is compacted. Its id stays in use, as in etcd.
+    /// Cancels a watcher with a compacted next revision. Its id stays in use, as in etcd.
     pub(super) fn cancel_compacted(&mut self, slot: u32, compact_revision: i64) {
         self.leave(slot);
         self.leave_group(slot);
@@ -115,7 +112,6 @@ impl Hub {
         self.push_answer(stream, 0, ParcelContent::Canceled { watch_id, compact_revision });
     }
 
-    /// Forgets a watcher.
     pub(super) fn remove_watcher(&mut self, slot: u32) {
         let is_grouped = self.watchers[slot].state != WatcherState::Compacted;
         self.leave(slot);

@@ -9,14 +9,15 @@
 //!      └───────────────────────────────────────────── start revision in the past
 //! ```
 //!
-//! * The hub has one position: the last revision whose events all live watchers have in their outbox.
+//! * The hub's position is the last revision that has been delivered to the outboxes of all live
+//!   watchers.
 //! * A live watcher has been sent every event up to that position.
 //! * A lagging or parked watcher has been sent every event before its `next`.
 //! * Events enter an outbox in whole revisions and in revision order for each watcher.
-//! * A revision whose events with previous pairs are too large to be held enters an outbox as a reference. It
-//!   is read in parts when its turn to be sent comes.
-//! * What enters an outbox is sent in that order. Events that are taken back from an outbox (eviction) are
-//!   read again from history.
+//! * A revision with previous pairs that are too large to hold enters an outbox as a reference. It
+//!   is read in parts when it is sent.
+//! * An outbox is sent in order. Events that are evicted from an outbox are read again from
+//!   history.
 
 mod outbox; // what streams have to send
 
@@ -40,9 +41,10 @@ pub use self::state::Hub;
 use crate::types::HubOutput;
 
 impl Hub {
-    /// Delivers new events, and history to lagging watchers: about `WatchLimits::step_bytes` of each at most.
+    /// Delivers new events, and history to lagging watchers: at most about
+    /// `WatchLimits::step_bytes` of each.
     ///
-    /// Errors: the store is damaged or its disk fails. The member must stop.
+    /// Errors: the store is corrupt or its disk fails. The member must stop.
     pub fn turn(&mut self) -> Result<HubOutput> {
         self.promotions_left = self.limits.turn_watchers;
         self.remove_closed();
@@ -56,7 +58,7 @@ impl Hub {
         Ok(HubOutput { more: self.has_work() })
     }
 
-    /// Whether a turn has something to do now. Reading an outbox may change it.
+    /// Reports whether a turn has work to do. Reading an outbox may change it.
     pub fn has_work(&self) -> bool {
         self.position < self.store.revision()
             || self.has_promotions()

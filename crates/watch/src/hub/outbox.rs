@@ -1,11 +1,12 @@
-//! What one stream has to send, in order.
+//! Outbox: pending responses of a stream, in order.
 //!
 //! # Bodies
 //!
-//! Encoded events. Each is stored once, for any number of outboxes that refer to it.
+//! Encoded events. Each body is stored once, for any number of outboxes that refer to it.
 //!
-//! * What is handed to a stream keeps at most twice its bytes in memory: a small part of a body is copied.
-//! * Large bytes are counted until the last slice of them is dropped, also outside of the hub.
+//! * A slice handed to a stream retains at most twice its size in memory: small parts of a body are
+//!   copied.
+//! * Large bytes are counted until their last slice is dropped, even outside of the hub.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,13 +20,12 @@ use crate::interest::Form;
 use crate::slab::Slab;
 use crate::wire::{ByteCount, Parcel, ParcelContent, counted};
 
-/// Memory of an entry without its body and ids: a queue that grows has up to twice the places that it uses,
-/// and the ids are a separate allocation.
+/// Memory of an entry without its body and ids: a growing queue has up to twice the capacity that
+/// it uses, and the ids are a separate allocation.
 const ENTRY_BYTES: usize = 2 * size_of::<OutboxEntry>() + 32;
-/// A queue of so many places is kept when it is empty.
+/// Maximum capacity that an empty queue retains.
 const PLACES_KEPT: usize = 32;
 
-/// Entries in the order in which they are sent.
 #[derive(Default)]
 pub(crate) struct Outbox {
     entries: VecDeque<OutboxEntry>,
@@ -33,17 +33,16 @@ pub(crate) struct Outbox {
     sizes: Sizes,
 }
 
-/// Sizes of one outbox, or of all of them.
+/// Sizes of an outbox, or totals of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Answers to requests and progress notifications.
+    /// Responses to requests, and progress notifications.
     pub answers: usize,
     /// Memory of entries with events, without the events.
     pub entry_bytes: usize,
 }
 
 impl Sizes {
-    /// Replaces a part of a sum.
     pub fn change(&mut self, before: Sizes, after: Sizes) {
         self.answers = self.answers + after.answers - before.answers;
         self.entry_bytes = self.entry_bytes + after.entry_bytes - before.entry_bytes;
@@ -53,16 +52,14 @@ impl Sizes {
 enum OutboxEntry {
     Answer(Parcel),
     Events(Events),
-    /// Until its last part was taken, nothing after it is.
+    /// Sent in parts. Later entries wait for its last part.
     Large(Box<Large>),
 }
 
 /// The same events for some watchers of the stream.
 pub(crate) struct Events {
     pub span: BodySpan,
-    /// Main revision of the first event.
     pub first: i64,
-    /// Revision of the header.
     pub revision: i64,
     pub may_fragment: bool,
     pub watch_ids: Vec<i64>,
@@ -73,7 +70,7 @@ impl Outbox {
         self.entries.is_empty()
     }
 
-    /// Bytes of memory, each body counted once for each entry.
+    /// Returns the memory in bytes. Bodies are counted once per entry.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -89,7 +86,7 @@ impl Outbox {
         self.entries.push_back(OutboxEntry::Answer(parcel));
     }
 
-    /// Adds events for one watcher: to the last entry, if it is the same events for another one.
+    /// Adds events for a watcher. Merges them with the last entry if that has the same events.
     pub fn push_events(&mut self, watch_id: i64, events: Events, bodies: &mut Bodies) {
         if let Some(OutboxEntry::Events(last)) = self.entries.back_mut()
             && (last.span, last.revision, last.may_fragment)
@@ -107,7 +104,6 @@ impl Outbox {
         self.entries.push_back(OutboxEntry::Events(Events { watch_ids: vec![watch_id], ..events }));
     }
 
-    /// Adds a revision that is sent in parts.
     pub fn push_large(&mut self, large: Large) {
         let bytes = large_bytes(&large);
         self.bytes += bytes;
@@ -115,7 +111,7 @@ impl Outbox {
         self.entries.push_back(OutboxEntry::Large(Box::new(large)));
     }
 
-    /// Bytes of events of the first entry; 0 if it has none, or is sent in parts.
+    /// Returns the event bytes of the first entry; 0 if it has none, or is sent in parts.
     pub fn first_event_bytes(&self) -> usize {
         match self.entries.front() {
             Some(OutboxEntry::Events(events)) => events.span.end - events.span.start,
@@ -123,7 +119,7 @@ impl Outbox {
         }
     }
 
-    /// The revision of the first entry that waits for its next part.
+    /// Returns the revision of the first entry, if it waits for its next part.
     pub fn wanted(&mut self) -> Option<&mut Large> {
         match self.entries.front_mut() {
             Some(OutboxEntry::Large(large)) if large.part.is_none() => Some(large),
@@ -131,7 +127,6 @@ impl Outbox {
         }
     }
 
-    /// The revision of the first entry, if it is sent in parts.
     pub fn first_large(&self) -> Option<&Large> {
         match self.entries.front() {
             Some(OutboxEntry::Large(large)) => Some(large),
@@ -139,7 +134,7 @@ impl Outbox {
         }
     }
 
-    /// Removes the first entry, or takes its part. `None` if there is none.
+    /// Removes the first entry, or takes its part. Returns `None` if there is none.
     pub fn pop(&mut self, bodies: &mut Bodies) -> Option<Parcel> {
         if let Some(OutboxEntry::Large(large)) = self.entries.front_mut() {
             let part = large.part.take()?;
@@ -180,7 +175,6 @@ impl Outbox {
         Some(parcel)
     }
 
-    /// Removes everything.
     pub fn clear(&mut self, bodies: &mut Bodies) {
         for entry in std::mem::take(self).entries {
             match entry {
@@ -190,11 +184,11 @@ impl Outbox {
         }
     }
 
-    /// Removes all events and progress notifications, but not a revision of which a part was sent or
-    /// is waited for. Returns, for each watch id whose events were removed,
-    /// the revision of the first one.
+    /// Removes all events and progress notifications, except a revision with a part that was sent
+    /// or is pending. Returns the first removed revision for each watch id.
     ///
-    /// Events before an answer about the same watch id are of a watcher that was canceled since.
+    /// Events that precede a response about the same watch id belong to a watcher that has been
+    /// canceled.
     pub fn remove_events(&mut self, bodies: &mut Bodies) -> BTreeMap<i64, i64> {
         let mut removed = BTreeMap::new();
         for entry in std::mem::take(&mut self.entries) {
@@ -241,7 +235,7 @@ impl Outbox {
     }
 }
 
-/// Memory of an entry with a large revision, without its part.
+/// Returns the memory of an entry with a large revision, without its part.
 fn large_bytes(large: &Large) -> usize {
     ENTRY_BYTES + size_of::<Large>() + large.keys.key_bytes()
 }
@@ -256,46 +250,41 @@ impl Events {
     }
 }
 
-/// One revision whose events with previous pairs are too large to be held, for one watcher. It is a reference
-/// to history: its events are encoded in parts, one at a time, while the stream reads.
+/// A revision for one watcher, if its events with previous pairs are too large to hold. It is a
+/// reference to history: events are encoded in parts, one at a time, while the stream reads.
 pub(crate) struct Large {
     pub watch_id: i64,
     pub main: i64,
-    /// Revision of the header.
     pub revision: i64,
     pub keys: KeyRange,
     pub form: Form,
     /// Sub revisions of the first and the last event.
     pub subs: (i64, i64),
-    /// Sub revision from which the next step reads.
+    /// Sub revision at which the next step starts to read.
     pub next: i64,
     pub stage: LargeStage,
-    /// Mean bytes of the events of the last step; 0 before the first one.
+    /// Mean event size in the last step; 0 before the first one.
     pub event_bytes: usize,
-    /// Whether the pairs before the events are compacted, when the first step was made.
+    /// True if the previous pairs were compacted at the time of the first step.
     pub is_bare: bool,
-    /// The stream waits for a part. It is not dropped to make room then: streams that drop each other's would
-    /// never get one.
+    /// True while the stream waits for a part. It is not evicted then: streams evicting each
+    /// other's parts would make no progress.
     pub is_wanted: bool,
-    /// A part was encoded: what follows has to fit to it.
+    /// True if a part was encoded: later ones must be consistent with it.
     pub has_begun: bool,
-    /// The part that the stream takes next.
     pub part: Option<Parcel>,
-    /// It is the last one.
     pub is_done: bool,
 }
 
-/// What the next step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LargeStage {
-    /// Counts bytes: a message begins with its length.
+    /// Counts bytes, since a message starts with its length.
     Measure { bytes: usize },
     /// Encodes a part. All parts are `total` bytes; 0 if each is a separate response.
     Send { sent: usize, total: usize },
 }
 
 impl Large {
-    /// Begins with the first step.
     pub fn restart(&mut self) {
         self.next = self.subs.0;
         self.stage = match self.form.may_fragment() {
@@ -305,13 +294,12 @@ impl Large {
     }
 }
 
-/// Bodies in use, and their bytes.
 pub(crate) struct Bodies {
     bodies: Slab<SharedBody>,
     bytes: usize,
-    /// What is larger is counted wherever it is held.
+    /// Size above which bytes are counted until they are dropped.
     small_bytes_max: usize,
-    /// Bytes of it anywhere, and of bodies that are here.
+    /// Large bytes anywhere, and in the bodies of the hub.
     large: Arc<AtomicUsize>,
     large_here: usize,
 }
@@ -321,7 +309,6 @@ struct SharedBody {
     references: u32,
 }
 
-/// A part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodySpan {
     pub body: u32,
@@ -334,12 +321,12 @@ impl Bodies {
         Bodies { bodies: Slab::default(), bytes: 0, small_bytes_max, large: Arc::default(), large_here: 0 }
     }
 
-    /// Bytes of all bodies, each counted once.
+    /// Returns the size of all bodies, each counted once.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Large bytes that are held for streams and are no body.
+    /// Returns the large bytes that streams hold, excluding bodies.
     pub fn outside(&self) -> usize {
         self.large.load(Relaxed).saturating_sub(self.large_here)
     }
@@ -348,7 +335,7 @@ impl Bodies {
         bytes > self.small_bytes_max
     }
 
-    /// Bytes that are counted if they are large.
+    /// Converts bytes, which are counted if they are large.
     pub fn counted(&self, bytes: Vec<u8>) -> Bytes {
         if !self.is_large(bytes.len()) {
             return Bytes::from(bytes);
@@ -357,7 +344,7 @@ impl Bodies {
         counted(bytes, count)
     }
 
-    /// Adds a body with one reference: that of the caller.
+    /// Adds a body with a reference owned by the caller.
     pub fn insert(&mut self, bytes: Vec<u8>) -> u32 {
         let bytes = self.counted(bytes);
         self.bytes += bytes.len();
@@ -367,18 +354,16 @@ impl Bodies {
         self.bodies.insert(SharedBody { bytes, references: 1 })
     }
 
-    /// The bytes of a span, to be handed to a stream.
     pub fn hand_out(&self, span: BodySpan) -> Bytes {
         let body = &self.bodies[span.body].bytes;
         let bytes = span.end - span.start;
-        // A slice would keep the whole body in memory. One that counts as small would keep it uncounted.
+        // A slice would retain the whole body. A small slice of a large body would not be counted.
         if body.len() > 2 * bytes || (self.is_large(body.len()) && !self.is_large(bytes)) {
             return self.counted(body[span.start..span.end].to_vec());
         }
         body.slice(span.start..span.end)
     }
 
-    /// All bytes of a body.
     pub fn bytes_of(&self, body: u32) -> Bytes {
         self.bodies[body].bytes.clone()
     }
@@ -387,7 +372,7 @@ impl Bodies {
         self.bodies[body].references += 1;
     }
 
-    /// Removes a reference. Without any the body is freed.
+    /// Drops a reference. Frees the body with the last one.
     pub fn release(&mut self, body: u32) {
         let references = &mut self.bodies[body].references;
         *references -= 1;

@@ -4,15 +4,16 @@
 //!   take ──reaches a large revision──▶ wanting ──one step in a turn──▶ part ──▶ take ──▶ wanting …
 //! ```
 //!
-//! * A deleted range may have previous pairs of any size in one revision. Its events are read and encoded
-//!   while the stream takes them, so that it holds one part.
-//! * A watcher that takes fragments gets each part as a response. For the others all parts are one message,
-//!   as in etcd. Its length comes first, so the events are encoded twice: once to count bytes.
-//! * Nothing is pinned. If a compaction takes the revision or its previous pairs away, a revision that was
-//!   not begun is taken back, and its watcher reads history again or is canceled. The stream of one that was
-//!   begun is broken: its client begins anew.
-//! * From 1 GiB of a revision on, events have no previous pair. No gRPC client takes a message of more than 2
-//!   GiB.
+//! * Deleting a range may produce previous pairs of any size in a single revision. Its events are
+//!   read and encoded while the stream takes them, so that the stream holds at most one part.
+//! * A watcher with fragments enabled gets each part as a response. Otherwise all parts are a
+//!   single message, as in etcd. A message starts with its length, so the events are encoded twice:
+//!   once to count bytes.
+//! * History is not pinned. If a compaction removes the revision or its previous pairs before the
+//!   first part, the revision is evicted, and its watcher reads history again or is canceled. After
+//!   the first part, the stream is broken and the client has to reconnect.
+//! * Beyond 1 GiB of a revision, events have no previous pair. gRPC clients do not accept messages
+//!   above 2 GiB.
 
 use bytes::Bytes;
 use mvcc::{Change, Error, Result, Revision};
@@ -23,24 +24,24 @@ use super::state::Hub;
 use crate::types::StreamId;
 use crate::wire::{MessagePart, Parcel, ParcelContent, put_event};
 
-/// Bytes of a revision from which no further previous pairs are added.
+/// Size of a revision from which previous pairs are omitted.
 const PREVIOUS_BYTES_MAX: usize = 1 << 30;
-/// Events whose previous pairs are loaded together, at most.
+/// Maximum number of events with previous pairs per load.
 const PER_LOAD: usize = 256;
-/// Bytes that are loaded together while bytes are counted, about.
+/// Approximate bytes per load while counting bytes.
 const MEASURED_PER_LOAD: usize = 1 << 20;
 
-/// What was encoded, and where the next step begins; `None` after the last event.
+/// Encoded events, and the start of the next step; `None` after the last event.
 struct EncodedStep {
     bytes: Vec<u8>,
     next: Option<i64>,
-    /// Mean bytes of an event; 0 before the first one.
+    /// Mean event size; 0 before the first one.
     event_bytes: usize,
 }
 
 impl Hub {
-    /// Puts a reference to a large revision into the outbox of a lagging watcher. Returns the revision if
-    /// there is no room.
+    /// Puts a reference to a large revision into the outbox of a lagging watcher. Returns the
+    /// revision if the outbox is full.
     pub(super) fn send_large(&mut self, watcher: u32, found: &LargeMatch, revision: i64) -> Option<i64> {
         let group = &self.interest.groups[self.watchers[watcher].group];
         let (keys, form) = (group.keys(), group.form());
@@ -64,8 +65,9 @@ impl Hub {
         if self.push_large(watcher, large, found.count) { None } else { Some(found.main) }
     }
 
-    /// Makes the next parts, one step of each stream that wants one. Streams beyond the bound on previous
-    /// pairs wait for the next turn, and those whose client holds too much until it holds less.
+    /// Encodes the next parts, one step for each stream that wants one. Streams beyond the limit on
+    /// previous pairs wait for the next turn. Streams of a client that holds too much wait until it
+    /// holds less.
     pub(super) fn make_parts(&mut self) -> Result<()> {
         let (mut bytes, mut from, end) = (0, 0, self.end_of_large_parts());
         let last = self.held_back.take_place();
@@ -82,7 +84,7 @@ impl Hub {
         Ok(())
     }
 
-    /// A stream wants the next part, after all that wait.
+    /// Queues a stream for its next part, after all waiting streams.
     pub(super) fn want_part(&mut self, slot: u32, stream: StreamId) {
         if self.streams[slot].wanting.is_none() {
             let place = self.held_back.take_place();
@@ -91,11 +93,10 @@ impl Hub {
         }
     }
 
-    /// One step for a stream. Returns the bytes that were encoded.
     fn make_part(&mut self, stream: StreamId) -> Result<usize> {
         let Some(slot) = self.slot(stream) else { return Ok(0) };
         self.streams[slot].wanting = None;
-        // It may have been taken back.
+        // It may have been evicted.
         let Some(large) = self.streams[slot].outbox.wanted() else { return Ok(0) };
         let (main, is_fragmented) = (large.main, large.form.may_fragment());
         let was_bare = self.store.compact_revision() >= main;
@@ -148,7 +149,7 @@ impl Hub {
         Ok(encoded)
     }
 
-    /// Gives the stream a part, after which it goes on at `next`.
+    /// Gives the stream a part. The next step continues at `next`.
     fn put_part(&mut self, slot: u32, part: MessagePart, body: Bytes, next: Option<i64>) {
         let large = self.streams[slot].outbox.wanted().expect("a revision that is sent");
         let content = ParcelContent::Part { watch_id: large.watch_id, part, body };
@@ -158,13 +159,13 @@ impl Hub {
         self.announce(slot);
     }
 
-    /// Takes the events of a stream back, so that its watchers find out what is compacted.
+    /// Evicts the events of a stream, so that its watchers detect the compaction.
     fn take_large_back(&mut self, slot: u32) {
         if let Some(stall) = self.streams[slot].stall.take() {
             self.stalls.remove(&stall);
         }
         self.take_back(slot);
-        // The owner takes, which lets the watchers go on.
+        // The owner's next `take` lets the watchers continue.
         self.announce(slot);
     }
 
@@ -207,7 +208,6 @@ impl Hub {
         Ok(Some(step))
     }
 
-    /// Appends these events with their previous pairs, after `before` bytes of the revision.
     fn encode_part(&self, events: &[Change<'_>], before: usize, step: &mut EncodedStep) -> Result<()> {
         let start = step.bytes.len();
         let numbers: Vec<usize> = (0..events.len()).collect();

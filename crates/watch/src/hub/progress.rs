@@ -1,9 +1,9 @@
 //! Progress notifications: every event up to the header's revision was delivered before.
 //!
-//! * A request is answered only if all watchers of the stream are live, and never otherwise: the client asks
-//!   again, as with etcd.
-//! * The answer is given when the hub has reached the revision of the request. It names the hub's position,
-//!   whose events are in the outbox already.
+//! * A request gets a response only if all watchers of the stream are live. Otherwise it is dropped
+//!   and the client retries, as with etcd.
+//! * The response is sent when the hub has reached the revision of the request. It contains the
+//!   hub's position: the events up to it are already in the outbox.
 
 use std::time::Duration;
 
@@ -11,11 +11,10 @@ use super::state::{Hub, WatcherState};
 use crate::types::StreamId;
 use crate::wire::ParcelContent;
 
-/// The watch id of an answer that is for all watchers of a stream.
+/// Watch id of a response that applies to all watchers of a stream.
 const ALL: i64 = -1;
 
 impl Hub {
-    /// A progress request of the client.
     pub fn progress(&mut self, stream: StreamId) {
         let Some(slot) = self.slot(stream) else { return };
         if self.streams[slot].watchers.is_empty() {
@@ -31,7 +30,7 @@ impl Hub {
         }
     }
 
-    /// Answers the requests whose revision is reached.
+    /// Sends responses to requests for revisions that the hub has reached.
     pub(super) fn answer_progress(&mut self) {
         if self.has_promotions() {
             return; // Their streams have all live watchers in a later turn.
@@ -51,15 +50,14 @@ impl Hub {
         }
     }
 
-    /// When the next periodic notification is due.
     pub fn next_periodic(&self) -> Option<Duration> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// Sends the periodic notifications that are due: to each live watcher that asked for them and got no
-    /// event since the last time. A stream whose outbox is full of answers gets none.
+    /// Sends the periodic notifications that are due, to each live watcher that requested them and
+    /// got no event since the last one. Skips streams with a full outbox of responses.
     ///
-    /// Asks a bounded number of watchers. Streams that are left stay due.
+    /// Checks a bounded number of watchers. The remaining streams stay due.
     pub fn periodic(&mut self, now: Duration) {
         let mut left = self.limits.turn_watchers;
         while let Some((due, slot)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
@@ -68,13 +66,13 @@ impl Hub {
             }
             self.timers.remove(&(due, slot));
             let stream = &mut self.streams[slot];
-            // Missed times are left out.
+            // Skip missed notifications.
             stream.due = if due + stream.period > now { due + stream.period } else { now + stream.period };
             self.timers.insert((stream.due, slot));
         }
     }
 
-    /// Asks up to `left` watchers of a stream. Returns whether these were the last ones.
+    /// Checks up to `left` watchers of a stream. Returns whether these were the last ones.
     fn notify_stream(&mut self, slot: u32, left: &mut usize) -> bool {
         let stream = &mut self.streams[slot];
         let (before, from) = (stream.outbox.sizes(), stream.notify_from.take().unwrap_or(i64::MIN));

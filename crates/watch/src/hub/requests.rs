@@ -1,4 +1,4 @@
-//! Requests of clients: create and cancel.
+//! Client requests: create and cancel.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::interest::{Form, InterestGroup};
 use crate::types::{CreateRequest, StreamId};
 use crate::wire::ParcelContent;
 
-/// etcd's texts, by which clients tell the causes apart.
+/// etcd's texts, which clients use to distinguish the causes.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
 const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 
-/// Watchers whose permission is reviewed in one step: less than a millisecond.
+/// Maximum number of watchers per permission review step: less than a millisecond.
 const REVIEWED_MAX: usize = 1024;
 
 impl Hub {
-    /// Creates a watcher. The answer, or the reason of the refusal, goes into the outbox.
+    /// Creates a watcher. The response, or the reason of a rejection, is added to the outbox.
     pub fn create(&mut self, stream: StreamId, request: CreateRequest) {
         let Some(slot) = self.slot(stream) else { return };
         let keys = request.keys();
@@ -54,18 +54,18 @@ impl Hub {
         self.start(watcher, request.start_revision, revision);
     }
 
-    /// Answers a create request that the owner refused, with its reason.
+    /// Responds to a create request that the owner rejected, with its reason.
     pub fn refuse(&mut self, stream: StreamId, reason: &str) {
         let Some(slot) = self.slot(stream) else { return };
         self.push_answer(slot, self.store.revision(), ParcelContent::Refused { reason: reason.into() });
     }
 
-    /// Cancels a watcher. An unknown id is not answered.
+    /// Cancels a watcher. Unknown ids are ignored.
     pub fn cancel(&mut self, stream: StreamId, watch_id: i64) {
         let Some(slot) = self.slot(stream) else { return };
         let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { return };
         if self.watchers[watcher].state != WatcherState::Live {
-            // It kept the answer back when the request came, and etcd does not give it later.
+            // It had delayed the response to a progress request, which etcd does not send later.
             self.streams[slot].asked_at = None;
         }
         self.remove_watcher(watcher);
@@ -73,8 +73,9 @@ impl Hub {
         self.push_answer(slot, self.store.revision(), content);
     }
 
-    /// Cancels the watchers of a stream whose ranges are not kept, with a reason. Looks at some of
-    /// them, from the id `from` on. Returns the id from which to go on, if there are more.
+    /// Cancels the watchers of a stream with ranges that are no longer permitted, with a reason.
+    /// Checks a bounded number, starting at the id `from`. Returns the id at which to continue, if
+    /// there are more.
     pub fn review(
         &mut self,
         stream: StreamId,
@@ -104,7 +105,7 @@ impl Hub {
         next
     }
 
-    /// The id of a new watcher, or why there is none. In the order in which etcd checks.
+    /// Returns the id of a new watcher, or an error. Checks in etcd's order.
     fn check(&mut self, slot: u32, key: &[u8], request: &CreateRequest) -> Result<i64, Cow<'static, str>> {
         if request.start_revision < 0 {
             return Err(COMPACTED.into());
@@ -132,10 +133,11 @@ impl Hub {
         Ok(stream.next_id - 1)
     }
 
-    /// Gives a new watcher its first state. `revision` is the present one.
+    /// Gives a new watcher its first state. `revision` is the current one.
     ///
-    /// A start in the past is read from history, also if the hub has not reached it yet: then its first
-    /// response is that of a lagging watcher, as in etcd. A step finds out whether it is compacted.
+    /// A start in the past is read from history, even if the hub has not reached it yet: then its
+    /// first response is that of a lagging watcher, as in etcd. A history step detects whether it
+    /// is compacted.
     fn start(&mut self, watcher: u32, start: i64, revision: i64) {
         if start > revision {
             self.make(watcher, WatcherState::Future, start);

@@ -1,4 +1,4 @@
-//! Into outboxes and out of them.
+//! Adds responses to outboxes and takes them out.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -11,23 +11,23 @@ use super::state::{CLOSED, Hub, HubStream, WatcherState};
 use crate::types::StreamId;
 use crate::wire::{HeldBytes, Parcel, ParcelContent};
 
-/// The part of the interval that streams add, in units of 1/1024: up to a tenth, so that the notifications of
-/// all streams do not come at the same time.
+/// Jitter of the notification interval, in units of 1/1024: up to a tenth, to spread the
+/// notifications of all streams.
 const JITTER_MAX: u32 = 102;
-/// What history may always fill of an outbox: what is handed to a stream ahead of its reading, four times.
+/// Part of an outbox that history may always fill: four times what is handed to a stream ahead of
+/// its reading.
 const HISTORY_BYTES_MIN: usize = 64 << 10;
 
-/// Bytes of events, the stall that is the oldest, and all stalls with their streams.
+/// Bytes of events, oldest stall, and all stalls with their streams.
 type ClientRank = (usize, Reverse<u64>, VecDeque<(u64, u32)>);
 
 impl Hub {
-    /// Opens a stream of a separate client.
     pub fn open(&mut self, now: Duration) -> StreamId {
-        // Numbers of clients are small.
+        // Client numbers are small.
         self.open_of(ClientId::alone(u64::MAX - u64::from(self.generation)), now)
     }
 
-    /// Opens a stream of a client. Its streams share what one client may use of the limits.
+    /// Opens a stream of a client. The client's streams share its part of the limits.
     pub fn open_of(&mut self, owner: ClientId, now: Duration) -> StreamId {
         self.owners.add_stream(owner);
         self.generation = self.generation.wrapping_add(1).max(CLOSED + 1);
@@ -59,7 +59,8 @@ impl Hub {
         StreamId { slot, generation: self.generation }
     }
 
-    /// Forgets a stream and its outbox. Its watchers, which may be millions, are removed in the next turns.
+    /// Closes a stream and drops its outbox. Its watchers, up to millions, are removed in the next
+    /// turns.
     pub fn close(&mut self, stream: StreamId) {
         let Some(slot) = self.slot(stream) else { return };
         let before = self.streams[slot].outbox.sizes();
@@ -84,7 +85,6 @@ impl Hub {
         self.closed.push(slot);
     }
 
-    /// Removes watchers of closed streams, up to a limit.
     pub(super) fn remove_closed(&mut self) {
         let mut left = self.limits.turn_watchers;
         while let Some(slot) = self.closed.last().copied() {
@@ -101,7 +101,7 @@ impl Hub {
         }
     }
 
-    /// The streams whose outbox has become non-empty since the last call.
+    /// Returns the streams with an outbox that has become non-empty since the last call.
     pub fn ready(&mut self) -> Vec<StreamId> {
         let ready = std::mem::take(&mut self.ready).into_iter();
         let streams = ready.map(|slot| {
@@ -112,17 +112,17 @@ impl Hub {
         streams.collect()
     }
 
-    /// Whether `take` has something to do: it returns parcels, or lets watchers continue that wait for room.
+    /// Reports whether `take` has work: it returns parcels, or unparks watchers.
     pub fn has_parcels(&self, stream: StreamId) -> bool {
         self.slot(stream)
             .map(|slot| &self.streams[slot])
             .is_some_and(|stream| !stream.outbox.is_empty() || !stream.parked.is_empty())
     }
 
-    /// Whether the stream has room for answers. Otherwise the owner reads no request of the stream until it
-    /// has taken parcels.
+    /// Reports whether the stream accepts requests. Otherwise the owner must not read its requests
+    /// until it has taken parcels.
     ///
-    /// A client leaves enough of the room that all clients share.
+    /// A client must leave enough of the shared limit free.
     pub fn accepts(&self, stream: StreamId) -> bool {
         let Some(slot) = self.slot(stream) else { return true };
         let HubStream { outbox, owner, .. } = &self.streams[slot];
@@ -131,8 +131,8 @@ impl Hub {
         outbox.sizes().answers < max
     }
 
-    /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`, or before a large one
-    /// for which there is no room. Returns what is held of the large ones.
+    /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`, or before a
+    /// large one without capacity. Returns trackers for the large ones.
     pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> Vec<HeldBytes> {
         let Some(slot) = self.slot(id) else { return Vec::new() };
         let (mut bytes, mut parcels, before) = (0, 0, self.streams[slot].outbox.sizes());
@@ -176,7 +176,6 @@ impl Hub {
         held
     }
 
-    /// Adds an answer to a request, or a notification.
     pub(super) fn push_answer(&mut self, stream: u32, revision: i64, content: ParcelContent) {
         if self.streams[stream].generation == CLOSED {
             return;
@@ -188,26 +187,27 @@ impl Hub {
         self.announce(stream);
     }
 
-    /// Bytes that history fills in an outbox: a share of the limit of all bodies, so that streams that read
-    /// slowly do not drop each other's events. New events may fill more of it: streams share them.
+    /// Returns how much of an outbox history may fill, in bytes: a share of the limit on all
+    /// bodies, so that slow streams do not evict each other's events. New events may use more,
+    /// because streams share them.
     pub(super) fn history_bytes_max(&self) -> usize {
         let share = self.limits.bodies_bytes / self.stalls.len().max(1);
         share.max(HISTORY_BYTES_MIN).min(self.limits.outbox_bytes)
     }
 
-    /// Bytes of a response to a lagging watcher, unless it is one revision: a stream holds two of them ahead
-    /// of its reading. With many streams each is small.
+    /// Returns the maximum size of a response to a lagging watcher, unless it is a single revision.
+    /// A stream holds two of them ahead of its reading, so with many streams each is small.
     pub(super) fn history_response_bytes_max(&self) -> usize {
         let share = self.limits.bodies_bytes / 4 / self.streams.len().max(1);
         share.clamp(self.limits.part_bytes, 16 * self.limits.part_bytes)
     }
 
-    /// Whether the outbox of a watcher's stream takes events, up to `bytes_max`.
+    /// Reports whether the outbox of a watcher's stream accepts events, up to `bytes_max`.
     pub(super) fn has_room(&self, watcher: u32, bytes_max: usize) -> bool {
         self.streams[self.watchers[watcher].stream].outbox.bytes() < bytes_max
     }
 
-    /// Adds events for one watcher, if the outbox has less than `bytes_max`. Returns whether it had.
+    /// Adds events for a watcher, if the outbox has less than `bytes_max`. Returns whether it had.
     pub(super) fn push_events(
         &mut self,
         watcher: u32,
@@ -219,7 +219,8 @@ impl Hub {
         self.push(watcher, count, bytes_max, |outbox, bodies| outbox.push_events(watch_id, events, bodies))
     }
 
-    /// Adds a revision that is sent in parts, if the outbox has room for history. Returns whether it had.
+    /// Adds a revision that is sent in parts, if the outbox has capacity for history. Returns
+    /// whether it had.
     pub(super) fn push_large(&mut self, watcher: u32, large: Large, count: usize) -> bool {
         self.push(watcher, count, self.history_bytes_max(), |outbox, _| outbox.push_large(large))
     }
@@ -251,7 +252,7 @@ impl Hub {
         true
     }
 
-    /// Makes a stream the last one whose events are dropped.
+    /// Makes a stream the last candidate for eviction.
     fn stall(&mut self, slot: u32) {
         self.streams[slot].stall = Some(self.stalls_next);
         self.stalls.insert(self.stalls_next, slot);
@@ -266,18 +267,17 @@ impl Hub {
         }
     }
 
-    /// Memory of the events in all outboxes.
     pub(super) fn event_bytes(&self) -> usize {
         self.bodies.bytes() + self.sizes.entry_bytes
     }
 
-    /// Takes events of streams back, if all events exceed their limit: until an eighth of it is free again,
-    /// so that the clients are not compared for each event. The client with most events loses those of the
-    /// stream that it has not read for the longest time. So a client with many stalled streams costs the
-    /// others nothing.
+    /// Evicts events of streams if all events exceed their limit, until an eighth of it is free, so
+    /// that clients are not ranked for each event. The client with the most events loses those of
+    /// the stream that it has not read for the longest time. A client with many stalled streams
+    /// therefore does not affect other clients.
     ///
-    /// The last stream keeps its events: one response may be larger than the limit, and must reach its
-    /// reader. `in_use` are bytes that the caller holds.
+    /// The last stream keeps its events: a response may be larger than the limit, and must reach
+    /// its reader. `in_use` are bytes that the caller holds.
     pub(super) fn evict(&mut self, in_use: usize) {
         if self.event_bytes() <= self.limits.bodies_bytes + in_use || self.stalls.len() <= 1 {
             return;
@@ -300,8 +300,8 @@ impl Hub {
         }
     }
 
-    /// The clients with events in outboxes that may be taken back, by their bytes: how many, the stream that
-    /// was read longest ago, and all streams in that order.
+    /// Ranks the clients with evictable events: by bytes, then by the stream with the oldest read.
+    /// Includes their streams in that order.
     fn stalls_by_client(&self) -> BinaryHeap<ClientRank> {
         let mut clients: HashMap<u64, (usize, VecDeque<(u64, u32)>)> = HashMap::new();
         for (stall, slot) in &self.stalls {
@@ -316,7 +316,7 @@ impl Hub {
         clients.into_values().map(|(bytes, streams)| (bytes, Reverse(streams[0].0), streams)).collect()
     }
 
-    /// Takes over what has changed in an outbox, into the sums of all and of its client.
+    /// Updates the totals of the hub and the client after an outbox has changed.
     pub(super) fn note_sizes(&mut self, slot: u32, before: Sizes) {
         let HubStream { outbox, owner, .. } = &self.streams[slot];
         let after = outbox.sizes();
@@ -326,7 +326,7 @@ impl Hub {
         }
     }
 
-    /// Takes the events of a stream back. Its watchers read them again from history.
+    /// Evicts the events of a stream. Its watchers read them again from history.
     pub(super) fn take_back(&mut self, slot: u32) {
         let outbox = &mut self.streams[slot].outbox;
         let before = outbox.sizes();

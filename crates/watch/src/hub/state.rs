@@ -1,4 +1,4 @@
-//! The hub's values.
+//! State of the hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,137 +13,118 @@ use crate::owners::Owners;
 use crate::slab::{Positions, Slab};
 use crate::types::{Stats, StreamId, WatchLimits};
 
-/// Delivers the events of one store to the watchers of all streams.
+/// Delivers the events of a store to the watchers of all streams.
 pub struct Hub {
     pub(super) store: Store,
-    /// The reader of new events. Compactions wait for it, so that live watchers lose nothing.
-    /// `None` while there is no watcher: a follower that is not read stops compactions from freeing space.
+    /// Reader of new events. Compactions wait for it, so that live watchers miss no event. `None`
+    /// without watchers: an unread follower would prevent compactions from freeing space.
     pub(super) follower: Option<Follower>,
-    /// The last revision whose events all live watchers have in their outbox.
+    /// Last revision that has been delivered to the outboxes of all live watchers.
     pub(super) position: i64,
     pub(super) limits: WatchLimits,
     pub(super) streams: Slab<HubStream>,
-    /// Generation of the next stream.
     pub(super) generation: u32,
     pub(super) watchers: Slab<HubWatcher>,
     pub(super) interest: Interest,
     pub(super) bodies: Bodies,
-    /// Of all outboxes.
     pub(super) sizes: Sizes,
     pub(super) owners: Owners,
     /// Watchers without a start revision, created while the hub lagged the store.
     pub(super) joining: Positions,
     /// Watchers with a start in the future.
     pub(super) future: Positions,
-    /// How many of both may still become live in this turn.
+    /// Number of watchers of either kind that may still become live in this turn.
     pub(super) promotions_left: usize,
     pub(super) lagging: Positions,
-    /// Number of live watchers.
     pub(super) live: usize,
     pub(super) parked: usize,
-    /// The next revision of the pass over history.
     pub(super) cursor: i64,
-    /// Whether the next step of history is one of the pass.
     pub(super) is_pass_next: bool,
-    /// Number of the last catch-up step.
     pub(super) step: u32,
-    /// Streams with an outbox that has become non-empty.
     pub(super) ready: Vec<u32>,
-    /// Streams with events in their outbox, in the order in which they were read last, or got the first one.
+    /// Streams with events in their outbox, in the order of their last read or first event.
     pub(super) stalls: BTreeMap<u64, u32>,
     pub(super) stalls_next: u64,
-    /// Closed streams whose watchers are being removed.
+    /// Closed streams with watchers still to be removed.
     pub(super) closed: Vec<u32>,
-    /// Streams that have taken everything before the next part of a large revision, by place.
+    /// Streams that have taken all entries before the next part of a large revision, by queue
+    /// position.
     pub(super) wanting: BTreeMap<u64, StreamId>,
-    /// Streams whose next response is large, while streams hold too much of such responses.
+    /// Streams with a large next response, while streams hold too much of such responses.
     pub(super) held_back: HeldBack,
-    /// Bytes of large responses that streams may take, and have not taken.
+    /// Bytes of large responses that were granted to streams but not taken.
     pub(super) granted_bytes: usize,
-    /// Streams with a progress request that is not answered yet.
     pub(super) asked: Vec<StreamId>,
-    /// When each stream's next periodic notification is due.
     pub(super) timers: BTreeSet<(Duration, u32)>,
     pub(super) events: u64,
     pub(super) evictions: u64,
 }
 
-/// Generation of a closed stream. Open ones have others.
+/// Generation of closed streams, never used by open ones.
 pub(super) const CLOSED: u32 = 0;
 
-/// One stream.
 pub(super) struct HubStream {
     pub generation: u32,
-    /// The client.
     pub owner: ClientId,
     /// Watchers by watch id. Ordered, so that their order is the same in each run.
     pub watchers: BTreeMap<i64, u32>,
-    /// The next id that the hub chooses, if it is free.
     pub next_id: i64,
     pub outbox: Outbox,
     pub parked: Vec<u32>,
-    /// Watchers that are not live.
     pub unsynced: usize,
-    /// Watchers with periodic notifications.
     pub notified: usize,
-    /// The watch id from which on the periodic notifications that are due go on; `None` if none are.
+    /// Watch id at which the periodic notifications resume; `None` if none are due.
     pub notify_from: Option<i64>,
-    /// A progress request is answered when the hub has reached this revision.
+    /// Revision that the hub must reach before it responds to a progress request.
     pub asked_at: Option<i64>,
-    /// Time between two periodic notifications, and when the next one is due.
+    /// Interval of periodic notifications, and the time of the next one.
     pub period: Duration,
     pub due: Duration,
-    /// Key in `stalls`.
     pub stall: Option<u64>,
-    /// Its place in `wanting`, if it is there.
     pub wanting: Option<u64>,
-    /// Whether it is in `held_back`.
     pub is_held_back: bool,
-    /// Bytes of the large response that it may take, since its turn has come; 0 if it may take none.
+    /// Bytes of the large response that it was granted; 0 without a grant.
     pub granted_bytes: usize,
-    /// Whether it is in `ready`.
     pub is_ready: bool,
 }
 
-/// One watcher. 40 bytes: there are millions of them.
+/// A watcher. 40 bytes: there are millions of them.
 pub(super) struct HubWatcher {
     pub watch_id: i64,
-    /// The next revision to deliver. Live watchers share one.
+    /// Next revision to deliver. Unused while live: live watchers share the hub's position.
     pub next: i64,
     pub stream: u32,
     pub group: u32,
-    /// Place in the group's list.
     pub in_group: u32,
-    /// Place in the list of its state.
+    /// Index in the list of its state.
     pub place: u32,
     pub state: WatcherState,
-    /// Whether it gets periodic notifications.
     pub is_notified: bool,
-    /// Whether it got an event since the last periodic notification.
+    /// True if it got an event since the last periodic notification.
     pub is_active: bool,
 }
 
-/// Where a watcher stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatcherState {
-    /// It gets new events. In the first part of its group's list.
+    /// Receives new events. In the first part of its group's list.
     Live,
-    /// It reads history. In `Hub::lagging`.
+    /// Reads history. In `Hub::lagging`.
     Lagging,
-    /// Its stream's outbox is full. In `Stream::parked`.
+    /// Waits because its stream's outbox is full. In `Stream::parked`.
     Parked,
-    /// It begins after a revision that the hub has not reached. In `Hub::joining`.
+    /// Starts after a revision that the hub has not reached. In `Hub::joining`.
     Joining,
-    /// Its start is not published yet. In `Hub::future`.
+    /// Starts at a revision that is not published yet. In `Hub::future`.
     Future,
-    /// Canceled by a compaction. Only its id is still in use, until the client cancels it. In no group.
+    /// Canceled by a compaction. Only its id stays in use, until the client cancels it. In no
+    /// group.
     Compacted,
-    /// Between two states.
     Idle,
 }
 
 impl Hub {
-    /// A hub without streams. It delivers the events after the present revision of the store.
+    /// Creates a hub without streams. It delivers the events after the current revision of the
+    /// store.
     pub fn new(store: Store, limits: WatchLimits) -> Self {
         Hub {
             position: store.revision(),
@@ -180,7 +161,6 @@ impl Hub {
         }
     }
 
-    /// Counters and sizes. Constant time.
     pub fn stats(&self) -> Stats {
         Stats {
             streams: self.streams.len(),
@@ -196,7 +176,6 @@ impl Hub {
         }
     }
 
-    /// The number of an open stream.
     pub(super) fn slot(&self, stream: StreamId) -> Option<u32> {
         let open = self.streams.get(stream.slot)?;
         (open.generation == stream.generation).then_some(stream.slot)

@@ -1,9 +1,9 @@
-//! The watchers of one range in one form.
+//! Watchers with the same range and form.
 
 use bytes::Bytes;
 use mvcc::{Change, KeyRange};
 
-/// What the events of a watcher contain, as bits.
+/// Options that determine the contents of a watcher's events, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Form(u8);
 
@@ -23,17 +23,14 @@ impl Form {
         )
     }
 
-    /// Events contain the pair before the event.
     pub fn has_previous(self) -> bool {
         self.0 & Self::PREVIOUS != 0
     }
 
-    /// Large responses are split.
     pub fn may_fragment(self) -> bool {
         self.0 & Self::FRAGMENT != 0
     }
 
-    /// Whether the filters let this change pass.
     pub fn accepts(self, change: &Change<'_>) -> bool {
         match change {
             Change::Put { .. } => self.0 & Self::NO_PUT == 0,
@@ -42,7 +39,6 @@ impl Form {
     }
 }
 
-/// Which keys a group watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Extent {
     One,
@@ -50,22 +46,20 @@ pub(super) enum Extent {
     Unbounded,
 }
 
-/// A group. 64 bytes, its keys and its list.
+/// A group. 64 bytes, plus its keys and its list.
 pub(crate) struct InterestGroup {
-    /// The start of the range, then its end if it has one.
+    /// Start of the range, followed by its end if it has one.
     keys: Box<[u8]>,
     start_bytes: u32,
     extent: Extent,
     form: Form,
-    /// The watchers: first those that are live.
     members: Vec<u32>,
     live: u32,
-    /// The last catch-up step that serves a watcher of this group.
     pub step: u32,
 }
 
 impl InterestGroup {
-    /// `end` is that of a request: empty for one key, `\0` for no end.
+    /// Creates a group. `end` is that of a request: empty for a single key, `\0` for no end.
     pub fn new(start: &[u8], end: &[u8], form: Form) -> Self {
         let (extent, end): (_, &[u8]) = match end {
             b"" => (Extent::One, b""),
@@ -81,12 +75,12 @@ impl InterestGroup {
         &self.keys[..self.start_bytes as usize]
     }
 
-    /// The end of a range; `None` for one key, or without end.
+    /// Returns the end of a range; `None` for a single key, or without end.
     pub(super) fn end(&self) -> Option<&[u8]> {
         (self.extent == Extent::Before).then(|| &self.keys[self.start_bytes as usize..])
     }
 
-    /// The range as a request has it: the end is empty for one key, `\0` for no end.
+    /// Returns the range in request format: the end is empty for a single key, `\0` for no end.
     pub fn range(&self) -> (&[u8], &[u8]) {
         let end: &[u8] = match self.extent {
             Extent::One => b"",
@@ -96,7 +90,6 @@ impl InterestGroup {
         (self.start(), end)
     }
 
-    /// The range.
     pub fn keys(&self) -> KeyRange {
         let (start, end) = self.range();
         KeyRange::new(Bytes::copy_from_slice(start), Bytes::copy_from_slice(end))
@@ -114,13 +107,11 @@ impl InterestGroup {
         self.keys.len()
     }
 
-    /// Whether it has the same range and form.
     pub(super) fn is_same(&self, other: &InterestGroup) -> bool {
         (self.form, self.extent, self.start_bytes) == (other.form, other.extent, other.start_bytes)
             && self.keys == other.keys
     }
 
-    /// Order of ranges in the tree.
     pub(super) fn order(&self, other: &InterestGroup) -> std::cmp::Ordering {
         let key = |group: &InterestGroup| (group.extent, group.form);
         self.start()
@@ -129,7 +120,6 @@ impl InterestGroup {
             .then_with(|| key(self).cmp(&key(other)))
     }
 
-    /// Whether the range contains `key`.
     pub fn contains(&self, key: &[u8]) -> bool {
         match self.extent {
             Extent::One => self.start() == key,
@@ -137,7 +127,6 @@ impl InterestGroup {
         }
     }
 
-    /// Whether `key` is before the end of the range.
     pub(super) fn is_before_end(&self, key: &[u8]) -> bool {
         self.end().is_none_or(|end| key < end)
     }
@@ -146,24 +135,25 @@ impl InterestGroup {
         &self.members
     }
 
-    /// Number of live members, which are the first ones.
+    /// Returns the number of live members, which are the first ones.
     pub fn live(&self) -> usize {
         self.live as usize
     }
 
-    /// Adds a watcher that is not live. Returns its place.
+    /// Adds a watcher that is not live. Returns its index.
     pub fn add(&mut self, watcher: u32) -> u32 {
         self.members.push(watcher);
         self.members.len() as u32 - 1
     }
 
-    /// Swaps two members, and returns the one that is now at `place`.
+    /// Swaps two members, and returns the member that is now at `place`.
     fn swap(&mut self, place: u32, other: u32) -> (u32, u32) {
         self.members.swap(place as usize, other as usize);
         (self.members[place as usize], place)
     }
 
-    /// Makes the member at `place` live. Returns its new place, and the member that moved to its old one.
+    /// Makes the member at `place` live. Returns its new index, and the member that moved to its
+    /// old one.
     pub fn set_live(&mut self, place: u32) -> (u32, (u32, u32)) {
         assert!(place >= self.live, "a live watcher becomes live");
         let moved = self.swap(place, self.live);
@@ -171,7 +161,8 @@ impl InterestGroup {
         (self.live - 1, moved)
     }
 
-    /// As `set_live`, in the other direction.
+    /// Makes the live member at `place` idle. Returns its new index, and the member that moved to
+    /// its old one.
     pub fn set_idle(&mut self, place: u32) -> (u32, (u32, u32)) {
         assert!(place < self.live, "a watcher that is not live becomes idle");
         self.live -= 1;
@@ -179,7 +170,8 @@ impl InterestGroup {
         (self.live, moved)
     }
 
-    /// Removes the member at `place`, which is not live. Returns the member that moved to its place.
+    /// Removes the member at `place`, which is not live. Returns the member that moved to its
+    /// index.
     pub fn remove(&mut self, place: u32) -> Option<u32> {
         assert!(place >= self.live, "a live watcher is made idle before it is removed");
         self.members.swap_remove(place as usize);

@@ -1,4 +1,4 @@
-//! All groups, and the search for those that match a key.
+//! Index of all groups by key.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -8,31 +8,29 @@ use super::group::InterestGroup;
 use super::ranges::Ranges;
 use crate::slab::Slab;
 
-/// The groups and how they are found.
 #[derive(Default)]
 pub(crate) struct Interest {
     pub groups: Slab<InterestGroup>,
-    /// Groups of one key. Several have the same key if their forms differ.
+    /// Groups with a single key. Several have the same key if their forms differ.
     exact: HashTable<u32>,
     ranges: Ranges,
-    /// Seeded, because clients choose the keys. The order in the table affects no result.
+    /// Seeded, because clients choose the keys. The order in the table does not affect results.
     hasher: RandomState,
     key_bytes: usize,
 }
 
 impl Interest {
-    /// Bytes of all keys.
     pub fn key_bytes(&self) -> usize {
         self.key_bytes
     }
 
-    /// Calls `visit` with each group whose range contains `key`.
+    /// Calls `visit` with each group that has a range containing `key`.
     pub fn visit(&self, key: &[u8], mut visit: impl FnMut(u32, &InterestGroup)) {
         self.visit_exact(key, &mut visit);
         self.ranges.visit(&self.groups, key, &mut |group| visit(group, &self.groups[group]));
     }
 
-    /// As `visit`, for groups of one key: a few at the most.
+    /// Calls `visit` with each single-key group of `key`: one per form at most.
     pub fn visit_exact(&self, key: &[u8], mut visit: impl FnMut(u32, &InterestGroup)) {
         if !self.exact.is_empty() {
             let found = self.exact.iter_hash(self.hasher.hash_one(key));
@@ -42,7 +40,7 @@ impl Interest {
         }
     }
 
-    /// The group with the same range and form as `wanted`; `None` if there is none.
+    /// Returns the group with the same range and form as `wanted`; `None` if there is none.
     pub fn find(&self, wanted: &InterestGroup) -> Option<u32> {
         if !wanted.is_one_key() {
             return self.ranges.find(&self.groups, wanted);
@@ -51,7 +49,6 @@ impl Interest {
         self.exact.find(hash, |group| self.groups[*group].is_same(wanted)).copied()
     }
 
-    /// Adds a group that `find` did not find.
     pub fn insert(&mut self, group: InterestGroup) -> u32 {
         self.key_bytes += group.key_bytes();
         let is_one_key = group.is_one_key();
@@ -65,7 +62,6 @@ impl Interest {
         slot
     }
 
-    /// Removes a group without watchers.
     pub fn remove(&mut self, slot: u32) {
         let group = &self.groups[slot];
         assert!(group.members().is_empty(), "a group with watchers is removed");

@@ -1,13 +1,15 @@
-//! Which groups of watchers match a key.
+//! Index from keys to groups of watchers.
 //!
+//! ```text
 //!   key ──▶ hash table of exact keys ──▶ groups
 //!      └──▶ interval tree of ranges ───▶ groups
+//! ```
 //!
-//! * A group is the watchers of one range in one form. A form is what their events contain: previous values,
-//!   filters, fragments.
-//! * A lookup costs one hash, and for ranges a logarithm of their number for each range that matches. The
-//!   number of watchers does not matter.
-//! * Watchers of a group that are live come first in its list.
+//! * A group contains the watchers with the same range and form. The form determines the contents
+//!   of their events: previous values, filters, fragments.
+//! * A lookup costs one hash, plus the logarithm of the number of ranges for each matching range.
+//!   It is independent of the number of watchers.
+//! * Live watchers come first in the list of a group.
 
 mod group; // watchers of one range in one form
 mod ranges; // the interval tree

@@ -1,25 +1,24 @@
-//! An interval tree: all ranges that contain a key.
+//! Interval tree that finds all ranges containing a key.
 //!
-//! A balanced (AVL) tree in the order of the starts. Each node knows the greatest end of its subtree, so a
+//! A balanced (AVL) tree ordered by start. Each node stores the greatest end of its subtree, so a
 //! search skips subtrees that end before the key. Nodes refer to groups, which hold the keys.
 //!
 //! Invariants:
-//! - The heights of two siblings differ by at most one, so adversarial ranges do not degrade a search.
-//! - `latest` is a group of the subtree whose end no other one exceeds.
+//! - The heights of two siblings differ by at most one, so adversarial ranges do not degrade a
+//!   search.
+//! - `latest` is a group with the greatest end in the subtree.
 
 use std::cmp::Ordering;
 
 use super::group::InterestGroup;
 use crate::slab::Slab;
 
-/// No node.
 const NONE: u32 = u32::MAX;
 
 struct RangeNode {
     group: u32,
     left: u32,
     right: u32,
-    /// The group with the greatest end in this subtree.
     latest: u32,
     height: u8,
 }
@@ -37,7 +36,6 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// The group with the same range and form.
     pub fn find(&self, groups: &Slab<InterestGroup>, wanted: &InterestGroup) -> Option<u32> {
         let mut at = self.root;
         while at != NONE {
@@ -64,7 +62,7 @@ impl Ranges {
         self.visit_at(groups, self.root, key, visit);
     }
 
-    /// The recursion is as deep as the tree: 1.44 times the logarithm of its size.
+    /// Visits a subtree. The recursion depth is at most 1.44 times the logarithm of the tree size.
     fn visit_at(&self, groups: &Slab<InterestGroup>, at: u32, key: &[u8], visit: &mut impl FnMut(u32)) {
         if at == NONE {
             return;
@@ -118,7 +116,7 @@ impl Ranges {
                     self.nodes.remove(at);
                     return if left == NONE { right } else { left };
                 }
-                // The next range takes the place.
+                // The next range replaces it.
                 let (right, next) = self.remove_first(groups, right);
                 self.nodes[at].group = next;
                 self.nodes[at].right = right;
@@ -143,7 +141,7 @@ impl Ranges {
         if at == NONE { 0 } else { self.nodes[at].height }
     }
 
-    /// Recomputes what a node knows of its subtree.
+    /// Recomputes the height and the greatest end of a node's subtree.
     fn update(&mut self, groups: &Slab<InterestGroup>, at: u32) {
         let node = &self.nodes[at];
         let mut latest = node.group;
@@ -166,7 +164,8 @@ impl Ranges {
         (node.latest, node.height) = (latest, height);
     }
 
-    /// Restores the balance of a node whose subtrees are balanced, and returns the new root of the subtree.
+    /// Restores the balance of a node with balanced subtrees, and returns the new root of the
+    /// subtree.
     fn balance(&mut self, groups: &Slab<InterestGroup>, at: u32) -> u32 {
         let (left, right) = (self.nodes[at].left, self.nodes[at].right);
         let (left_height, right_height) = (self.height(left), self.height(right));

@@ -29,7 +29,6 @@ pub fn tiny_options() -> StoreOptions {
     }
 }
 
-/// One member.
 pub struct Member {
     pub backend: MemoryBackend,
     pub writer: Writer,
@@ -70,7 +69,8 @@ impl Member {
         is_compacted
     }
 
-    /// Some steps of physical compaction. Returns the revision of the last one that finished.
+    /// Runs some steps of physical compaction. Returns the revision of the last finished
+    /// compaction.
     pub fn steps(&mut self, count: usize) -> Option<i64> {
         self.maintainer.persist().unwrap();
         let steps = (0..count).map(|_| self.maintainer.compact_step(3).unwrap());
@@ -94,11 +94,10 @@ impl Member {
     }
 }
 
-/// One client: a stream and its encoder.
 pub struct Client {
     pub stream: StreamId,
     pub encoder: Encoder,
-    /// The beginning of a message whose rest is to come.
+    /// Start of an incomplete message.
     begun: BytesMut,
 }
 
@@ -125,7 +124,6 @@ impl Client {
         responses
     }
 
-    /// Whether the last message is incomplete.
     pub fn is_inside_message(&self) -> bool {
         !self.begun.is_empty()
     }
@@ -147,7 +145,7 @@ pub fn revision(response: &WatchResponse) -> i64 {
     response.header.as_ref().unwrap().revision
 }
 
-/// Turns until nothing is left to do.
+/// Runs turns until the hub is idle.
 pub fn settle(hub: &mut Hub) {
     for _ in 0..5000 {
         if !hub.turn().unwrap().more {

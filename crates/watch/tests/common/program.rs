@@ -38,7 +38,8 @@ pub fn play(input: &[u8]) {
     world.finish();
 }
 
-/// What the service hands to the hub. It reads no request of a stream that has no place for its answer.
+/// Converts a message to a request to the hub. The service reads no request of a stream without
+/// capacity for the response.
 fn request(world: &World, stream: usize, message: &[u8]) -> Option<Operation> {
     let Ok(WatchRequest { request_union: Some(union) }) = WatchRequest::decode(message) else { return None };
     if !world.accepts(stream) {

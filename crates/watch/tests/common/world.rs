@@ -1,11 +1,13 @@
-//! A hub with clients, and a naive model of what they get, in which each watcher scans all events.
+//! A hub with clients, and a naive model of the expected events, in which each watcher scans all
+//! events.
 //!
-//! Two members apply the same log. The hub runs on the second one, which applies later, and sometimes
-//! installs the store of the first one. Limits are tiny.
+//! Two members apply the same log. The hub runs on the second one, which applies later, and
+//! sometimes installs the store of the first one. Limits are tiny.
 //!
-//! Checked for each response: the next events of the watcher, each once, in order, whole revisions, and the
-//! pair before each event; no progress notification before an event up to its revision. At the end everything
-//! is delivered. Shared by the property test and the fuzz target.
+//! Checked for each response: the next events of the watcher, each once, in order, whole revisions,
+//! and the previous pair of each event; no progress notification before an event up to its
+//! revision. At the end all events must be delivered. Shared by the property test and the fuzz
+//! target.
 #![allow(dead_code, reason = "each user has a part of the operations")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +23,6 @@ use super::common::{self, Client, Member, revision, tiny_limits};
 
 pub const STREAMS: usize = 3;
 
-/// An entry of the log.
 #[derive(Clone, Debug)]
 pub enum Entry {
     Request(Vec<(u8, usize)>, Vec<u8>),
@@ -36,7 +37,7 @@ pub enum Operation {
     Steps(usize),
     Install,
     Create(usize, CreateRequest),
-    /// From this share of the present on, in 1/26; below 13 from now on.
+    /// Starts at this share of the current revision, in 1/26; below 13 after the current revision.
     CreateAt(usize, CreateRequest, i64),
     Cancel(usize, i64),
     Progress(usize),
@@ -46,7 +47,6 @@ pub enum Operation {
     Reconnect(usize),
 }
 
-/// One event of the log.
 #[derive(Clone, Debug)]
 struct Made {
     main: i64,
@@ -55,11 +55,10 @@ struct Made {
     value: Option<Vec<u8>>,
 }
 
-/// A watcher as the client knows it.
+/// A watcher from the client's view.
 #[derive(Debug)]
 struct Watcher {
     request: CreateRequest,
-    /// The first revision.
     start: i64,
     /// The next event, as an index into all events.
     next: usize,
@@ -76,7 +75,6 @@ impl Watcher {
             && made.main >= self.start
     }
 
-    /// The next matching event.
     fn find<'m>(&mut self, all: &'m [Made]) -> Option<&'m Made> {
         while self.next < all.len() && !self.matches(&all[self.next]) {
             self.next += 1;
@@ -91,7 +89,7 @@ enum Asked {
     Cancel(i64),
 }
 
-/// A stream as the client knows it.
+/// A stream from the client's view.
 struct Stream {
     client: Client,
     asked: VecDeque<Asked>,
@@ -137,7 +135,6 @@ impl World {
         }
     }
 
-    /// Applies an entry to one member.
     fn apply(member: &mut Member, entry: &Entry) {
         match entry {
             Entry::Request(puts, deletes) => {
@@ -149,7 +146,7 @@ impl World {
         }
     }
 
-    /// The leader applies a new entry. Keys of one request are distinct.
+    /// Applies a new entry on the leader. Keys of a request are distinct.
     fn propose(&mut self, entry: Entry) {
         let entry = match entry {
             Entry::Request(mut puts, mut deletes) => {
@@ -199,7 +196,7 @@ impl World {
             }
             Operation::Create(stream, request) => self.create(stream, request),
             Operation::CreateAt(stream, mut request, at) => {
-                // A third begins now, the others between -1 and beyond the present.
+                // A third starts at the present, the rest between -1 and beyond the present.
                 let present = self.member.store.revision();
                 request.start_revision = if at < 13 { 0 } else { (present + 4) * (at - 13) / 26 - 1 };
                 self.create(stream, request);
@@ -255,7 +252,7 @@ impl World {
             self.streams[stream].check(response, &self.made, compacted);
         }
         if self.streams[stream].client.encoder.is_broken() {
-            // A large revision was compacted while it was sent: the client begins anew.
+            // A large revision was compacted while it was sent: the client reconnects.
             assert!(compacted > 0, "a broken stream without a compaction");
             self.hub.close(self.streams[stream].client.stream);
             self.streams[stream] = Stream::open(&mut self.hub);
@@ -263,7 +260,7 @@ impl World {
         is_any
     }
 
-    /// Everything is applied, delivered and read.
+    /// Applies, delivers and reads all remaining events.
     pub fn finish(&mut self) {
         self.run(Operation::Apply(usize::MAX));
         for round in 0.. {
@@ -312,7 +309,7 @@ impl Stream {
             assert!(missed && response.events.is_empty());
             watcher.is_compacted = true;
         } else if response.canceled {
-            // Cancels of unknown ids have no answer.
+            // Cancels of unknown ids have no response.
             while let Some(Asked::Cancel(asked)) = self.asked.pop_front() {
                 if asked == id {
                     break;
@@ -387,7 +384,7 @@ impl Stream {
     }
 }
 
-/// The pair before an event is the newest put of the key in an earlier revision.
+/// Checks that the previous pair is the last put of the key in an earlier revision.
 fn check_previous(event: &Event, is_wanted: bool, before: &[Made], compacted: i64) {
     let kv = event.kv.as_ref().unwrap();
     let previous = event.prev_kv.as_ref().map(|kv| (kv.mod_revision, kv.value.to_vec()));

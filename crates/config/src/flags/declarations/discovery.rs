@@ -1,4 +1,4 @@
-//! Flags of discovery: where a first start finds the members.
+//! Discovery flags: how a first start finds the members.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub struct DiscoveryFlags {
     pub discovery_srv_name: Option<String>,
 }
 
-/// What etcd once did without an answer.
+/// Action after a failed discovery. `Proxy` is rejected, as in etcd 3.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscoveryFallback {
     Exit,
@@ -76,15 +76,14 @@ fn fallback(text: &str) -> Result<DiscoveryFallback, &'static str> {
     }
 }
 
-/// In place of a password.
+/// Replacement for a password.
 const HIDDEN: &str = "***";
 
-/// The value of a flag as it may be shown and logged: without the password that is in it. `name` is without
-/// dashes.
+/// Returns a flag's value for display and logging, with any password masked. `name` has no dashes.
 pub fn shown(name: &str, value: &str) -> String {
     match (name, value.split_once(':')) {
         ("discovery-password", _) => HIDDEN.to_owned(),
-        // etcd's help names this form.
+        // `USER:PASSWORD` is the form that etcd's help documents.
         ("discovery-user", Some((user, _))) => format!("{user}:{HIDDEN}"),
         _ => value.to_owned(),
     }

@@ -1,4 +1,4 @@
-//! Flags of TLS, for the client port and for the peer port.
+//! TLS flags of the client and peer ports.
 
 use clap::ArgAction::Set;
 use clap::Args;

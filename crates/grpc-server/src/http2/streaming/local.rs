@@ -1,4 +1,4 @@
-//! The ends of a stream that does not come by HTTP/2: requests as whole messages, answers as bytes.
+//! The ends of a stream from another protocol than HTTP/2: requests as whole messages, responses as bytes.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,17 +12,15 @@ use tonic::{Code, Status};
 
 use super::super::wire::{BodyReader, StreamWriter};
 
-/// Bytes of answers that wait for the caller of one call.
+/// Response bytes that may be buffered for the caller of one call.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// Where requests come from.
 pub(super) enum RequestSource {
     Wire(BodyReader),
-    /// Each message with its prefix. The next is taken when the one before was read.
+    /// Each message with its prefix. The next is taken after the previous one was read.
     Local(mpsc::Receiver<Bytes>),
 }
 
-/// Where answers go.
 pub(super) enum AnswerSink {
     Wire(StreamWriter),
     Local(AnswerWriter),
@@ -37,20 +35,20 @@ struct AnswerWindow {
     writer: Option<Waker>,
 }
 
-/// Reads the bytes of answers.
+/// Reads the bytes of responses.
 pub struct AnswerReader(Arc<Mutex<AnswerWindow>>);
 
-/// Writes them.
+/// Writes the bytes of responses.
 pub(super) struct AnswerWriter(Arc<Mutex<AnswerWindow>>);
 
-/// What a call reads and writes.
+/// The source and sink of one call.
 pub struct StreamEnds {
     pub(super) source: RequestSource,
     pub(super) sink: AnswerSink,
 }
 
 impl AnswerReader {
-    /// The answers to `requests`, and the stream that its call is served with.
+    /// Returns a reader for the responses to `requests`, and the ends to serve the call with.
     pub fn of(requests: mpsc::Receiver<Bytes>) -> (AnswerReader, StreamEnds) {
         let (reader, writer) = AnswerReader::new();
         let (source, sink) = (RequestSource::Local(requests), AnswerSink::Local(writer));
@@ -62,7 +60,7 @@ impl AnswerReader {
         (AnswerReader(Arc::clone(&window)), AnswerWriter(window))
     }
 
-    /// The next bytes, or the status after the last.
+    /// Returns the next bytes, or the final status.
     pub async fn next(&mut self) -> Result<Bytes, Status> {
         poll_fn(|context| {
             let mut window = self.0.lock();
@@ -84,7 +82,7 @@ impl AnswerReader {
 }
 
 impl AnswerWriter {
-    /// How many of `wanted` bytes there is room for, at least one.
+    /// Ready with the number of `wanted` bytes that fit into the buffer, at least one.
     pub(super) fn poll_room(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<usize> {
         let mut window = self.0.lock();
         match WINDOW_BYTES.saturating_sub(window.bytes).min(wanted) {
@@ -103,7 +101,7 @@ impl AnswerWriter {
         window.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// The end of the answers. Only the first counts.
+    /// Completes the responses. Later statuses are ignored.
     pub(super) fn end(&mut self, status: Status) {
         let mut window = self.0.lock();
         window.end.get_or_insert(status);
@@ -112,7 +110,7 @@ impl AnswerWriter {
 }
 
 impl Drop for AnswerWriter {
-    /// A call that was given up has no status.
+    /// A cancelled call has no status.
     fn drop(&mut self) {
         self.end(Status::new(Code::Unavailable, "the call was cut short"));
     }

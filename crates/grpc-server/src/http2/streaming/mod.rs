@@ -1,21 +1,21 @@
-//! Calls whose requests and answers are streams: the client and the server send messages until one of them
-//! ends the call.
+//! Calls with request and response streams: client and server send messages until either of them completes
+//! the call.
 //!
 //! ```text
 //!   DATA frames ──▶ Requests ──one message at a time──▶ StreamMethods::serve ──▶ Replies ──▶ DATA frames
 //! ```
 //!
-//! * A stream may be idle for any time. The number of idle streams is bounded by the stream limit of the
-//!   connection. A message that has begun to arrive has to arrive in its time.
-//! * The end of the requests does not end the call.
-//! * A client's reset ends the call at once, and everything that it holds is dropped.
-//! * When the member stops, the call ends with UNAVAILABLE at once.
-//! * Requests that the method does not read are counted. Beyond a little of them the connection is read
-//!   slowly (`meter`); beyond the bounds of `account` the call ends with RESOURCE_EXHAUSTED.
-//! * Nothing is sent before the client's window has room for it. A client that does not read costs
-//!   what [`StreamMethods::serve`] holds, and no unsent bytes.
+//! * A stream may be idle for any time. The stream limit of the connection bounds the number of idle
+//!   streams. An incomplete message has a deadline.
+//! * The last request does not complete the call.
+//! * A client's reset cancels the call immediately, and drops its state.
+//! * When the member stops, the call fails immediately with UNAVAILABLE.
+//! * Requests that the method does not read are counted. A small number of them slows down reading the
+//!   connection (`meter`); beyond the limits of `account` the call fails with RESOURCE_EXHAUSTED.
+//! * Messages are sent only if the client's window admits them. A client that does not read costs the
+//!   memory of [`StreamMethods::serve`], and no unsent bytes.
 
-mod local; // messages that do not come by HTTP/2
+mod local; // messages from other protocols than HTTP/2
 mod requests; // messages in
 mod serve; // one call
 

@@ -1,15 +1,15 @@
 //! The messages of a client, read one after another.
 //!
 //! ```text
-//!   wire ──every DATA frame, at once──▶ Incoming (bytes, counted) ──one message at a time──▶ Requests
+//!   wire ──DATA frames, on arrival──▶ Incoming (bytes, counted) ──one message at a time──▶ Requests
 //! ```
 //!
-//! Frames are taken when they arrive, whether or not the method reads, and their bytes are joined: so all
-//! that has arrived is counted.
+//! Frames are taken when they arrive, independent of the method's reads, and their bytes are joined, so all
+//! received bytes are counted.
 //!
 //! Invariants:
-//! - What has arrived and was not read counts against the bounds of `account`.
-//! - The window is given back for the first message only. So what waits after it is no larger than the
+//! - Unread bytes count against the limits of `account`.
+//! - The window is returned for the first message only. So the bytes buffered after it never exceed the
 //!   stream's window.
 
 use std::pin::Pin;
@@ -35,20 +35,18 @@ pub struct Requests {
     counter: Option<MessageCounter>,
 }
 
-/// The receiving half of a stream. Shared by the method and by what serves its call; never
-/// contended, since both run in one task.
+/// The receiving half of a stream. Shared by the method and the server of its call; never contended, since
+/// both run in one task.
 pub(super) struct RequestStream {
     source: RequestSource,
     bytes_max: usize,
-    /// What has arrived and was not read.
     bytes: BytesMut,
     unread: Unread,
-    /// Bytes whose window was given back, from the first on.
+    /// Number of leading bytes with a returned window.
     released: usize,
     end: Option<End>,
 }
 
-/// Why nothing more arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The client has sent its last message.
@@ -69,8 +67,8 @@ impl RequestStream {
         Arc::new(Mutex::new(incoming))
     }
 
-    /// Takes what has arrived, and has the task woken for more. An error when the connection or the
-    /// process holds too much: the call has to end.
+    /// Takes the received frames, and registers the task for more. Returns an error when the connection or
+    /// the process holds too much: the call then has to fail.
     pub(super) fn take_frames(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         while self.end.is_none() {
             match &mut self.source {
@@ -79,7 +77,7 @@ impl RequestStream {
                     Poll::Ready(Some(Err(_))) => self.end = Some(End::Gone),
                     Poll::Ready(None) => {
                         self.end = Some(End::Requests);
-                        // No method reads them, and the call may go on for long.
+                        // Methods do not read trailers, and the call may last long.
                         drop(body.take_trailers());
                     }
                     Poll::Pending => break,
@@ -95,9 +93,9 @@ impl RequestStream {
         self.account()
     }
 
-    /// Counts what there is, and gives the window of the first message back.
+    /// Counts the buffered bytes, and returns the window of the first message.
     fn account(&mut self) -> Result<(), Status> {
-        // A message that is refused gets no window.
+        // A rejected message gets no window.
         let wanted = self.wanted().map_or(0, |wanted| wanted.unwrap_or(PREFIX_BYTES));
         let bytes = self.bytes.len();
         let target = wanted.min(bytes);
@@ -111,20 +109,20 @@ impl RequestStream {
         self.unread.set(bytes, if is_complete { bytes } else { 0 })
     }
 
-    /// The first message with its prefix, if it is complete.
+    /// Returns the first message with its prefix, if it is complete.
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(wanted) = self.wanted()?.filter(|wanted| *wanted <= self.bytes.len()) else {
             return Ok(None);
         };
         let whole = wanted == self.bytes.len();
-        // Without the rest of its buffer, where there is none.
+        // Moves the buffer if it holds only this message, to free its spare capacity.
         let message = if whole { std::mem::take(&mut self.bytes) } else { self.bytes.split_to(wanted) };
         self.released = self.released.saturating_sub(wanted);
         self.account()?;
         Ok(Some(message.freeze()))
     }
 
-    /// The length of the first message, prefix included; None if its prefix is incomplete.
+    /// Returns the length of the first message, prefix included; None if its prefix is incomplete.
     fn wanted(&self) -> Result<Option<usize>, Status> {
         let Some(prefix) = Prefix::of(&self.bytes) else { return Ok(None) };
         Ok(Some(PREFIX_BYTES + grpc::accepted_length(prefix, self.bytes_max)?))
@@ -136,13 +134,12 @@ impl Requests {
         Requests { incoming: Arc::clone(incoming), deadline: None, counter: None }
     }
 
-    /// Has messages counted from now on.
+    /// Sets a counter for messages read after this call.
     pub fn counted_by(&mut self, counter: MessageCounter) {
         self.counter = Some(counter);
     }
 
-    /// The next message with its prefix, or None after the last. To be awaited again after a cancelled wait:
-    /// nothing is lost.
+    /// Returns the next message with its prefix, or None after the last. Cancellation safe.
     pub async fn next(&mut self) -> Option<Result<Bytes, Status>> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }

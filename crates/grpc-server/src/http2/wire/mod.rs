@@ -1,24 +1,24 @@
 //! A connection of the crate `http2`, guarded by one lock, and handles for the two halves of each stream.
 //!
 //! ```text
-//!   socket ◀──▶ Driven ──▶ Wire (lock: state machine, what streams wait for) ◀── Reader, Writer
+//!   socket ◀──▶ Driven ──▶ Wire (lock: state machine, wakers of streams) ◀── Reader, Writer
 //!                 │                                                                  ▲
-//!                 └──────────────── Begun: a request, in the order of their coming ──┘
+//!                 └──────────────── requests, in the order of arrival ──────────────┘
 //! ```
 //!
 //! * The task of the connection drives the socket. Handles are used in that task, or in separate tasks.
-//! * A handle that has something to write wakes the connection's task, unless that task is running: it looks
-//!   at the output once more before it sleeps.
+//! * A handle with bytes to write wakes the connection's task, unless that task is running, since it checks
+//!   the output again before it sleeps.
 //! * The lock is held for reads and writes of the socket, which do not wait, and never across an await.
-//! * A request whose body came with its head needs nothing but its message: no entry is made for it.
-//! * A stream whose `Writer` is dropped before its answer has ended is reset. One whose answer has ended
-//!   stays open until its request has ended, or its `Reader` is dropped.
+//! * A request that arrived with its complete body needs only its message, and gets no stream entry.
+//! * A stream is reset if its `Writer` is dropped before the response is complete. After a complete
+//!   response it stays open until its request is complete, or its `Reader` is dropped.
 //!
-//! Knows nothing of gRPC.
+//! Independent of gRPC.
 
-mod heads; // heads as the services expect them
+mod heads; // conversion of heads to `http` types
 
-mod state; // what the lock guards
+mod state; // the state guarded by the lock
 
 mod stream; // both halves of a request
 

@@ -1,4 +1,4 @@
-//! A server that hands out its first stream, for tests of what is sent on it.
+//! A server that exposes its first stream, for tests of sending on it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use super::super::account::Account;
 use super::super::meter::Meter;
 use super::{BodyReader, StreamWriter, Turn, WireDriver};
 
-/// The half that answers the first request that comes on `io`. The connection goes on in a separate task.
+/// Returns the response half of the first request on `io`. A separate task drives the connection.
 pub(crate) async fn first_stream(io: DuplexStream) -> StreamWriter {
     first_call(io).await.1
 }
 
-/// Both halves of the first request.
+/// Returns both halves of the first request.
 pub(crate) async fn first_call(io: DuplexStream) -> (BodyReader, StreamWriter) {
     counted_call(io, Arc::new(Account::new(Arc::default()))).await
 }
 
-/// The half that answers, with what the connection holds counted in `account`.
+/// Returns the response half, with the memory of the connection counted in `account`.
 pub(super) async fn counted_stream(io: DuplexStream, account: Arc<Account>) -> StreamWriter {
     counted_call(io, account).await.1
 }

@@ -12,7 +12,7 @@ fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<String, Undecodable> {
     Ok(fields.join("\n"))
 }
 
-/// Each case: blocks of one connection with the expected fields and the size of the table after each.
+/// Cases: blocks of one connection with the expected fields and the table size after each.
 fn check(bytes_max: usize, cases: &[(&str, &str, usize)]) {
     let mut decoder = Decoder::new();
     decoder.table.resize(bytes_max);
@@ -155,7 +155,7 @@ fn the_version_changes_with_the_table_and_only_then() {
         [("82", false), ("400161016240", true), ("be", false), ("0001610162", false), ("20", true)]
     {
         let block = bytes(block);
-        // The second block ends inside a field; what it inserted before counts.
+        // The second block is truncated inside a field; its earlier insertions count.
         drop(decode(&mut decoder, &block));
         assert_eq!(decoder.version() != before, changes, "{block:x?}");
         before = decoder.version();

@@ -11,13 +11,13 @@ use super::super::handler::{Http, response};
 use config::shown;
 use telemetry::metrics::resident_bytes;
 
-/// Arguments of the process. Passwords are left out.
+/// Returns the arguments of the process, with passwords removed.
 pub(super) fn command_line() -> Vec<String> {
     without_secrets(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
 }
 
 fn without_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
-    // The flag whose value the next word may be.
+    // The flag that may have the next word as its value.
     let mut flag: Option<String> = None;
     let hide = |word: String| match (flag.take(), word.strip_prefix('-')) {
         (Some(flag), _) if shown(&flag, &word) != word => shown(&flag, &word),

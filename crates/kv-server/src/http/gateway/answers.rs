@@ -1,4 +1,4 @@
-//! The messages that a call is answered with, one after another, and the status at the end.
+//! The response messages of a call in order, and its final status.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,43 +20,41 @@ use grpc_server::http2::{AnswerReader, ConnectionShared, CountedBody, HotMethods
 
 type LongCall = <Dispatcher as HotMethods>::Long;
 
-/// How often an answer that waits for memory looks whether others want what it holds.
+/// Interval at which a response that waits for memory checks whether other calls want the memory it holds.
 const WANTED_LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The answers of one call.
 pub(super) struct CallAnswers {
     source: AnswerSource,
     shared: Arc<ConnectionShared>,
 }
 
-/// Where answers come from.
 pub(super) enum AnswerSource {
-    /// At most one message; none any more when it was read.
+    /// At most one message; None after it was read.
     Once(Option<OneAnswer>),
     Parts(AnswerParts),
 }
 
 pub(super) enum OneAnswer {
-    /// With its prefix.
+    /// The message with its prefix.
     Whole(Bytes, Method),
-    /// One that is made while it is read, and the request until it is begun.
+    /// A response that is produced while it is read, and its request until it starts.
     Long(Box<LongCall>, CountedBody),
     Refused(Status),
 }
 
-/// Messages that come in parts, which are cut anywhere.
+/// Messages in parts with arbitrary boundaries.
 pub(super) struct AnswerParts {
     source: PartSource,
     read: BytesMut,
 }
 
 pub(super) enum PartSource {
-    /// tonic's services, and what the answer holds, such as admitted memory.
+    /// A response of tonic's services, and its extensions, such as admitted memory.
     Body(Body, #[expect(dead_code, reason = "held until it is dropped")] Extensions),
     Stream(AnswerReader),
 }
 
-/// A message without its prefix, and the bytes that it counts for.
+/// A message without its prefix, and its budget.
 pub(super) struct AnswerMessage {
     pub bytes: Bytes,
     pub held: BudgetPass,
@@ -89,7 +87,7 @@ impl CallAnswers {
         CallAnswers { source: source.into(), shared: Arc::clone(shared) }
     }
 
-    /// The next message, or the status that ends the call.
+    /// Returns the next message, or the final status.
     pub async fn next(&mut self, budget: &Budget) -> Result<AnswerMessage, Status> {
         let next = async {
             match &mut self.source {
@@ -141,7 +139,7 @@ impl AnswerParts {
         Ok(AnswerMessage { bytes: self.read.split_to(length).freeze(), held })
     }
 
-    /// Reads one part, or the status that ends the call.
+    /// Reads one part, or returns the final status.
     async fn receive(&mut self) -> Result<(), Status> {
         let part = match &mut self.source {
             PartSource::Stream(answers) => answers.next().await?,
@@ -157,7 +155,6 @@ impl AnswerParts {
     }
 }
 
-/// Waits until an answer of `bytes` may be held.
 async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
     if bytes > ANSWER_BYTES_MAX {
         return Err(grpc_errors::answer_too_large(ANSWER_BYTES_MAX as u64));
@@ -165,7 +162,8 @@ async fn admitted(bytes: usize, budget: &Budget) -> Result<BudgetPass, Status> {
     budget.answer(bytes).await
 }
 
-/// The refusal of an answer that was there. Where something was changed, it must not say that nothing was.
+/// Returns the status for a response that could not be delivered. If the call changed the state, the status
+/// must not claim that it had no effect.
 pub(super) fn refused_answer(method: Method, answer: Bytes, status: Status) -> Status {
     let has_changed = match method {
         Method::KvPut | Method::KvDeleteRange => true,
@@ -175,8 +173,8 @@ pub(super) fn refused_answer(method: Method, answer: Bytes, status: Status) -> S
     if has_changed { grpc_errors::refused(Error::Timeout) } else { status }
 }
 
-/// Whether an answer of a transaction has one of a put or delete, at any depth. It is not decoded: small
-/// pairs take ten times as much memory.
+/// Reports whether the response of a transaction contains a put or delete, at any depth. Decoding it would
+/// take ten times the memory for small pairs.
 fn has_changed(mut answer: Bytes) -> bool {
     while !answer.is_empty() {
         let Some((tag, op)) = field(&mut answer) else { return true };
@@ -195,7 +193,8 @@ const RESPONSES: u32 = 3;
 const RESPONSE_RANGE: u32 = 1;
 const RESPONSE_TXN: u32 = 4;
 
-/// The tag of the first field, and its bytes if it has some. None of what is no message.
+/// Returns the tag of the first field, and its bytes if it is length-delimited. None for malformed
+/// messages.
 fn field(message: &mut Bytes) -> Option<(u32, Option<Bytes>)> {
     let (tag, wire_type) = decode_key(message).ok()?;
     if wire_type != WireType::LengthDelimited {
@@ -206,7 +205,8 @@ fn field(message: &mut Bytes) -> Option<(u32, Option<Bytes>)> {
     (length <= message.len()).then(|| (tag, Some(message.split_to(length))))
 }
 
-/// Reads a long answer as a whole. One that others want while it waits for memory is given up.
+/// Reads a long response into memory. While it waits for memory, it fails if other calls want the memory it
+/// holds.
 async fn long(mut call: LongCall, request: CountedBody, budget: &Budget) -> Result<AnswerMessage, Status> {
     let bytes = usize::try_from(call.begin().await?).unwrap_or(usize::MAX);
     drop(request);

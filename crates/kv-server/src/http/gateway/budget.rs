@@ -1,6 +1,6 @@
-//! What large requests and answers hold together, in all connections.
+//! Memory budget of large requests and responses of all connections.
 //!
-//! Small ones are free: the number of calls is bounded.
+//! Small ones are not counted, as the number of calls is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,36 +9,35 @@ use tonic::Status;
 
 use admission::{Bounds, ClientId, Gate, Pass};
 
-/// Bytes of a message below which nothing is counted.
+/// Size below which a message is not counted.
 pub(super) const FREE_BYTES: usize = 4 << 10;
-/// Bytes that all messages above [`FREE_BYTES`] hold, with everything that is made of them.
+/// Memory for all messages above [`FREE_BYTES`], including their conversions.
 const BYTES_MAX: usize = 256 << 20;
-/// An answer in memory in addition to its encoded form: decoded, many small pairs take three times as much;
-/// as JSON five times.
+/// Memory of a response, relative to its encoded size: many small pairs take three times as much when
+/// decoded, and five times as JSON.
 const ANSWER_FACTOR: usize = 8;
-/// The largest encoded answer.
+/// The largest encoded response.
 pub(super) const ANSWER_BYTES_MAX: usize = BYTES_MAX / ANSWER_FACTOR;
-/// A request as JSON, decoded and encoded.
+/// Memory of a request: as JSON, decoded and encoded.
 const REQUEST_FACTOR: usize = 4;
 const UNIT_BYTES: usize = 1 << 10;
 
-/// Time that an answer waits for others to be taken.
+/// Maximum time that a response waits for memory.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What all calls share. Counts in KiB.
+/// Returns the gate shared by all calls. Weights are in KiB.
 pub(super) fn gate() -> Arc<Gate> {
     let capacity = (BYTES_MAX / UNIT_BYTES) as u64;
     Gate::new(Bounds {
         capacity,
         reserve: 0,
         light_max: capacity,
-        waiting_max: usize::MAX, // Calls are bounded.
+        waiting_max: usize::MAX, // the number of calls is bounded
         waiting_weight_max: u64::MAX,
         wait_max: WAIT_MAX,
     })
 }
 
-/// The budget of a client.
 #[derive(Clone)]
 pub(super) struct Budget {
     gate: Arc<Gate>,
@@ -55,7 +54,7 @@ impl Budget {
         Budget { gate: Arc::clone(gate), client }
     }
 
-    /// Waits until an answer of `bytes`, at most [`ANSWER_BYTES_MAX`], may be held.
+    /// Waits for the memory of a response of `bytes`, at most [`ANSWER_BYTES_MAX`].
     pub async fn answer(&self, bytes: usize) -> Result<BudgetPass, Status> {
         if bytes <= FREE_BYTES {
             return Ok(BudgetPass(None));
@@ -64,8 +63,8 @@ impl Budget {
         entered.map(|pass| BudgetPass(Some(pass))).map_err(|_| grpc_errors::reads_exhausted())
     }
 
-    /// Counts a request that has grown to `bytes`. False if there is no room: requests do not wait, since
-    /// they hold something already.
+    /// Counts a request that has grown to `bytes`. Returns false if that exceeds the budget: requests do
+    /// not wait, since they hold memory already.
     pub fn request(&self, held: &mut BudgetPass, bytes: usize) -> bool {
         if bytes <= FREE_BYTES {
             return true;
@@ -85,7 +84,7 @@ impl Budget {
 }
 
 impl BudgetPass {
-    /// Whether the caller has to give up what is incomplete: others came.
+    /// Reports whether the caller should drop incomplete requests because more callers arrived.
     pub fn is_over_share(&self) -> bool {
         self.0.as_ref().is_some_and(Pass::is_over_share)
     }

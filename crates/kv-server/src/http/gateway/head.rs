@@ -1,7 +1,7 @@
-//! The head of a call: what the headers of an HTTP request become as metadata.
+//! The head of a call: conversion of HTTP headers to metadata.
 //!
-//! `Authorization` is passed on, and `Grpc-Metadata-X` as `x`. `Grpc-Timeout` is the deadline. Nothing else
-//! is known to a service.
+//! `Authorization` is passed on, and `Grpc-Metadata-X` as `x`. `Grpc-Timeout` is the deadline. All other
+//! headers are dropped.
 
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderName, TE, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request};
@@ -11,7 +11,7 @@ use crate::rpc::deadline;
 const METADATA_PREFIX: &str = "grpc-metadata-";
 const TIMEOUT: &str = "grpc-timeout";
 
-/// Whether a request asks for a websocket.
+/// Reports whether a request is a websocket upgrade.
 pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     has_word(headers, &CONNECTION, "upgrade") && has_word(headers, &UPGRADE, "websocket")
 }
@@ -21,7 +21,7 @@ fn has_word(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
 }
 
-/// The head of a call to `path`, or why there is none.
+/// Returns the head of a call to `path`, or the error in its headers.
 pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, String> {
     let mut request = Request::new(());
     *request.method_mut() = http::Method::POST;
@@ -47,14 +47,14 @@ pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, Strin
         let text = timeout.to_str().unwrap_or_default();
         match nanoseconds(text) {
             None => return Err(format!("invalid grpc-timeout: {text}")),
-            Some(0) => {} // No deadline, for grpc-gateway.
+            Some(0) => {} // no deadline, as in grpc-gateway
             Some(length) => drop(metadata.insert(TIMEOUT, in_grpcs_form(length))),
         }
     }
     Ok(request)
 }
 
-/// Whether a client may set this field of metadata: those of HTTP/2 and gRPC are ours.
+/// Reports whether a client may set this metadata field: the fields of HTTP/2 and gRPC are reserved.
 fn is_free(key: &str) -> bool {
     !key.starts_with("grpc-")
         && !matches!(
@@ -71,15 +71,15 @@ fn is_free(key: &str) -> bool {
         )
 }
 
-/// A number and a unit of gRPC's. grpc-gateway takes a sign, and more digits than gRPC; what is longer than
-/// 292 years wraps around in Go, and is mostly over.
+/// Parses a number and a unit of gRPC's. grpc-gateway accepts a sign, and more digits than gRPC; values
+/// above 292 years wrap around in Go, so most of them have expired.
 fn nanoseconds(text: &str) -> Option<i64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = deadline::unit_nanoseconds(unit)?;
     Some(number.parse::<i64>().ok()?.wrapping_mul(unit.cast_signed()))
 }
 
-/// A length of time in at most eight digits. What is over is over after a nanosecond.
+/// Formats a duration in at most eight digits. Expired ones become a nanosecond.
 fn in_grpcs_form(nanoseconds: i64) -> HeaderValue {
     let length = nanoseconds.max(1).unsigned_abs();
     let units = ["n", "u", "m", "S", "M", "H"].into_iter();

@@ -7,7 +7,7 @@ use api::Method;
 
 use grpc_server::methods;
 
-/// The method of a path such as `/v3/kv/put`.
+/// Returns the method for a path such as `/v3/kv/put`.
 pub(super) fn method(path: &str) -> Option<Method> {
     static METHODS: OnceLock<HashMap<&str, Method>> = OnceLock::new();
     let methods = METHODS.get_or_init(|| {

@@ -7,22 +7,21 @@ use tonic::{Code, Status};
 
 use super::write::json;
 
-/// An error before an answer began.
+/// Returns the error of a call without a response so far.
 pub(super) fn refused(code: Code, text: &str) -> Response {
     with_body(code, text, object(code, text))
 }
 
-/// As `refused`, of a status that the services answered.
+/// Returns the error for a status from the services.
 pub(super) fn status(status: &Status) -> Response {
     refused(status.code(), status.message())
 }
 
-/// The error of a stream before its first answer.
+/// Returns the error of a stream before its first response.
 pub(super) fn stream_status(status: &Status) -> Response {
     with_body(status.code(), status.message(), last_line(status))
 }
 
-/// The last line of a stream that fails.
 pub(super) fn last_line(status: &Status) -> String {
     format!("{{\"error\":{}}}\n", object(status.code(), status.message()))
 }
@@ -44,7 +43,7 @@ fn with_body(code: Code, text: &str, body: String) -> Response {
     response
 }
 
-/// Those of grpc-gateway; 499 has no name.
+/// Returns the HTTP code of grpc-gateway; 499 has no name.
 fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

@@ -1,7 +1,7 @@
-//! A call with many answers: one line of JSON each, as they come. Its requests are the objects of the body.
+//! Calls with many responses, sent as one line of JSON each. The requests are the objects of the body.
 //!
-//! The requests end with the body, or with the first object that is malformed, as etcd's do. The call goes
-//! on until the services end it or the client is gone.
+//! Reading requests stops at the end of the body, or at the first malformed object, as in etcd. The call
+//! continues until the services complete it or the client disconnects.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -19,7 +19,6 @@ use super::{GatewayCall, refusal, write};
 use grpc_server::http2::StreamMethods;
 
 impl GatewayCall {
-    /// A call with one request.
     pub(super) async fn server_stream(self, request: Request) -> Response {
         match self.begin(request).await {
             Ok(answers) => self.lines(answers, JoinSet::new()).await,
@@ -27,7 +26,6 @@ impl GatewayCall {
         }
     }
 
-    /// A call with many requests.
     pub(super) async fn stream(self, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         let head = match head(self.method.path(), &parts.headers) {
@@ -47,7 +45,8 @@ impl GatewayCall {
         self.lines(answers, tasks).await
     }
 
-    /// The response, once the first answer is there. `tasks` are aborted when the call ends.
+    /// Returns the HTTP response once the first message is available. `tasks` are aborted when the call
+    /// completes.
     async fn lines(self, mut answers: CallAnswers, tasks: JoinSet<()>) -> Response {
         let first = match answers.next(&self.budget).await {
             Ok(message) => message,
@@ -69,7 +68,6 @@ impl GatewayCall {
         write::answer(lines)
     }
 
-    /// Writes answers until the last.
     async fn copy(
         &self,
         first: AnswerMessage,
@@ -100,7 +98,7 @@ impl GatewayCall {
 async fn forward(call: GatewayCall, mut values: Values, requests: mpsc::Sender<Bytes>) {
     while let Ok(Some(value)) = values.next(&call.budget).await {
         let Ok(message) = call.message(value).await else { break };
-        // Until the call has taken it, the object counts, and no other is read.
+        // The object counts until the call has taken it, and no other is read before.
         if requests.send(message).await.is_err() || requests.reserve().await.is_err() {
             return;
         }

@@ -1,7 +1,7 @@
-//! A socket whose reader gives way to other tasks.
+//! A socket with a reader that yields to other tasks.
 //!
-//! A reader of small frames finds the next one in its buffer, or reads more: while its client sends fast
-//! enough it never waits, and other clients wait for it. Here a read waits after each [`TURN_BYTES`].
+//! A reader of small frames finds the next one in its buffer, or reads more: if its client sends fast
+//! enough, it never waits, and starves other clients. Here a read yields after each [`TURN_BYTES`].
 
 use std::io::Result;
 use std::pin::Pin;
@@ -9,13 +9,13 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are read before other tasks have their turn: 2,700 empty frames, some 200 µs.
+/// Bytes read before yielding to other tasks: 2,700 empty frames, about 200 µs.
 pub(super) const TURN_BYTES: usize = 16 << 10;
 
-/// Reads and writes `io`.
+/// A wrapper of `io` that yields.
 pub(super) struct BoundedIo<I> {
     io: I,
-    /// Bytes of this turn.
+    /// Remaining bytes before the next yield.
     left: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A call with one request and one answer.
+//! Calls with one request and one response.
 
 use api::grpc::{self, PREFIX_BYTES};
 use api::{Error, JsonError, JsonForm, Method};
@@ -21,7 +21,7 @@ use crate::rpc::Dispatcher;
 use grpc_server::http2::{HotAnswer, HotMethods};
 use grpc_server::methods::CLUSTER_BYTES_MAX;
 
-/// Base64 takes four bytes for three, and names and numbers the rest.
+/// Base64 takes four bytes for three; names and numbers take the rest.
 const JSON_FACTOR: usize = 2;
 
 impl GatewayCall {
@@ -45,7 +45,7 @@ impl GatewayCall {
         Ok(write::whole(json, held))
     }
 
-    /// Makes a call with one request.
+    /// Starts a call with one request.
     pub(super) async fn begin(&self, request: Request) -> Result<CallAnswers, Status> {
         let (parts, body) = request.into_parts();
         let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
@@ -71,7 +71,7 @@ impl GatewayCall {
         Ok(CallAnswers::new(response, shared))
     }
 
-    /// The message of the first object; an empty body stands for an empty one.
+    /// Returns the message of the first object; an empty body means an empty object.
     async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
         let mut values = Values::due(body, self.json_bytes_max());
         let value = values.next(&self.budget).await?;
@@ -90,14 +90,13 @@ impl GatewayCall {
         message_bytes_max.saturating_mul(JSON_FACTOR)
     }
 
-    /// The JSON of an answer.
     pub(super) async fn json(&self, answer: Bytes) -> Result<Vec<u8>, Status> {
         let (form, bytes) = (self.form, answer.len());
         let convert = move || form.response(answer).map_err(|error| unreadable(&error));
         self.converted(bytes, convert).await
     }
 
-    /// The message that a JSON object stands for, with its prefix.
+    /// Converts a JSON object to a message with its prefix.
     pub(super) async fn message(&self, json: Bytes) -> Result<Bytes, Status> {
         let (form, json_bytes) = (self.form, json.len());
         let objects_max = match self.method {
@@ -114,8 +113,8 @@ impl GatewayCall {
     }
 }
 
-/// The message of `json`. One of more objects is a transaction of too many operations: in memory, each takes
-/// a hundred times its two bytes. Base64 has no braces.
+/// Converts `json` to a message. More than `objects_max` objects are a transaction with too many
+/// operations, which would take a hundred times their two bytes in memory. Base64 has no braces.
 fn message(form: JsonForm, json: &[u8], objects_max: usize) -> Result<Vec<u8>, Status> {
     if json.len() / 2 > objects_max && json.iter().filter(|byte| **byte == b'{').count() > objects_max {
         return Err(grpc_errors::refused(Error::TooManyOps));
@@ -124,7 +123,7 @@ fn message(form: JsonForm, json: &[u8], objects_max: usize) -> Result<Vec<u8>, S
 }
 
 fn malformed(error: &JsonError, json: &[u8]) -> Status {
-    // What is no object, list or string was cut after its first byte.
+    // Values other than objects, lists and strings are truncated after their first byte.
     let is_cut = matches!(json.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'));
     Status::invalid_argument(match error {
         JsonError::Malformed(error) if error.is_eof() && is_cut => "unexpected EOF".to_owned(),
@@ -133,7 +132,7 @@ fn malformed(error: &JsonError, json: &[u8]) -> Status {
     })
 }
 
-/// An answer that our own services made, and that is not what the descriptors say.
+/// Returns the error for a response of an in-process service that does not match the descriptors.
 fn unreadable(error: &JsonError) -> Status {
     Status::internal(format!("an answer without a JSON form: {error}"))
 }

@@ -1,7 +1,7 @@
-//! The JSON objects of a body, one after another, in bounded memory and time.
+//! Splits a body into JSON objects, with bounded memory and time.
 //!
-//! The border of an object is found by its braces alone, each byte looked at once; whether it is JSON is for
-//! its reader to say. What follows the object that a call needs is not read.
+//! The boundary of an object is found by counting braces, inspecting each byte once; its reader validates
+//! the JSON. Input after the last required object is not read.
 
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use tonic::{Code, Status};
 
 use super::budget::{Budget, BudgetPass};
 
-/// Time for one object to arrive: from its first byte on, or from the beginning of a call that needs it.
+/// Time for one object to arrive: from its first byte, or from the start of a call that requires it.
 const OBJECT_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks whether the caller of an incomplete object is over its share.
+/// Interval between checks whether the caller of an incomplete object is over its share.
 const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Objects and arrays inside one another. Each takes stack while it is read; etcd's limit is 10,000.
+/// Maximum nesting of objects and arrays, since parsing uses the stack; etcd's limit is 10,000.
 const DEPTH_MAX: usize = 64;
 
-/// Reads the objects of a body.
 pub(super) struct Values {
     body: Body,
     border: Border,
@@ -28,23 +27,23 @@ pub(super) struct Values {
     held: BudgetPass,
     bytes_max: usize,
     has_ended: bool,
-    /// When the next object is to be complete, if that is known before it begins.
+    /// Deadline of the next object, if it was set before its first byte.
     deadline: Option<Instant>,
 }
 
 impl Values {
-    /// Each object has at most `bytes_max` bytes.
+    /// Returns a reader for objects of at most `bytes_max` bytes.
     pub fn new(body: Body, bytes_max: usize) -> Values {
         let (border, read, held) = (Border::default(), BytesMut::new(), BudgetPass::default());
         Values { body, border, read, held, bytes_max, has_ended: false, deadline: None }
     }
 
-    /// As `new`, of a call that does nothing before its first object: the time for it has begun.
+    /// Like [`Values::new`], for a call that needs its first object to start: its time starts now.
     pub fn due(body: Body, bytes_max: usize) -> Values {
         Values { deadline: Some(Instant::now() + OBJECT_WITHIN), ..Values::new(body, bytes_max) }
     }
 
-    /// The next object, or None after the last. What is no object is returned as it is.
+    /// Returns the next object, or None after the last. Other JSON values are returned unchanged.
     pub async fn next(&mut self, budget: &Budget) -> Result<Option<Bytes>, Status> {
         self.held = BudgetPass::default();
         let mut deadline = self.deadline.take();
@@ -104,7 +103,6 @@ impl Values {
     }
 }
 
-/// Finds the end of an object in bytes that arrive one after another.
 #[derive(Default)]
 struct Border {
     position: usize,
@@ -114,8 +112,8 @@ struct Border {
 }
 
 impl Border {
-    /// The length of the object that begins `bytes`, leading white space included, or of something else that
-    /// ends. `bytes` may have grown since the last call.
+    /// Returns the length of the first object or other value in `bytes`, including leading white space, if
+    /// it is complete. `bytes` may have grown since the last call.
     fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Status> {
         while let Some(byte) = bytes.get(self.position) {
             self.position += 1;
@@ -147,7 +145,7 @@ mod tests {
         Budget::new(&super::super::budget::gate(), Default::default())
     }
 
-    /// The objects of a body that arrives in pieces.
+    /// Returns the objects of a body that arrives in pieces.
     async fn objects(pieces: &[&'static str]) -> Result<Vec<String>, Status> {
         let pieces: Vec<Result<Bytes, std::convert::Infallible>> =
             pieces.iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))).collect();
@@ -174,7 +172,7 @@ mod tests {
         }
     }
 
-    /// A piece now and after each second, or none at all. It does not end.
+    /// Sends a piece now and after each second, or none at all. The body never completes.
     fn each_second(
         piece: Option<&'static str>,
     ) -> impl futures_util::Stream<Item = Result<&'static str, std::convert::Infallible>> {
@@ -187,7 +185,7 @@ mod tests {
         })
     }
 
-    /// Only a call that can do something before its first object waits for it without end.
+    /// Only a call that can make progress before its first object waits for it indefinitely.
     #[tokio::test(start_paused = true)]
     async fn a_body_without_an_object_ends_with_its_time() {
         for (piece, first_is_due, ends) in [

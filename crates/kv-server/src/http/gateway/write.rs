@@ -1,4 +1,4 @@
-//! Bytes to the client: at once if they are few, else in pieces and in time.
+//! Response bytes for the client: small ones immediately, large ones in pieces with a minimum rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,31 +15,30 @@ use tokio::time::{Instant, timeout_at};
 
 use super::budget::{BudgetPass, FREE_BYTES};
 
-/// Bytes that a client takes in a second, at least, after [`BEGUN_WITHIN`].
+/// Minimum rate of a client in bytes per second, after [`BEGUN_WITHIN`].
 pub(super) const PACE_BYTES_MIN: usize = 256 << 10;
-/// Time for a client to begin.
+/// Grace period for a client that starts reading.
 const BEGUN_WITHIN: Duration = Duration::from_secs(60);
-/// Bytes that wait in the connection at one time.
+/// Bytes buffered in the connection at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The writing end of a body whose length is not known. Dropped before [`BodyWriter::end`], it breaks the
-/// body off: the client sees that what it has is not all.
+/// The writing end of a body of unknown length. Dropping it before [`BodyWriter::end`] aborts the body, so
+/// that the client detects the truncation.
 pub(super) struct BodyWriter {
     pieces: mpsc::Sender<Bytes>,
     has_ended: Arc<AtomicBool>,
 }
 
-/// The client took nothing for too long, or is gone.
+/// The client stalled for too long, or disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client does not read")]
 pub(super) struct Slow;
 
-/// A body ends before its end.
+/// The body was aborted before its last byte.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was broken off")]
 struct BrokenOff;
 
-/// A response in JSON.
 pub(super) fn json(code: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = code;
@@ -47,7 +46,7 @@ pub(super) fn json(code: StatusCode, body: Body) -> Response {
     response
 }
 
-/// The answer of a call that went well.
+/// Returns the response of a successful call.
 pub(super) fn answer(body: Body) -> Response {
     let mut response = json(StatusCode::OK, body);
     let name = HeaderName::from_static("grpc-metadata-content-type");
@@ -55,7 +54,7 @@ pub(super) fn answer(body: Body) -> Response {
     response
 }
 
-/// The answer of one message, which `held` counts until the client has it.
+/// Returns a response with one message, accounted for in `held` until the client has received it.
 pub(super) fn whole(bytes: Vec<u8>, held: BudgetPass) -> Response {
     if bytes.len() <= FREE_BYTES {
         return answer(bytes.into());
@@ -72,7 +71,7 @@ pub(super) fn whole(bytes: Vec<u8>, held: BudgetPass) -> Response {
     response
 }
 
-/// A body that is written piece by piece.
+/// Returns a body that is written in pieces.
 pub(super) fn pieces() -> (BodyWriter, Body) {
     let (pieces, receiver) = mpsc::channel(1);
     let has_ended = Arc::new(AtomicBool::new(false));
@@ -88,7 +87,7 @@ pub(super) fn pieces() -> (BodyWriter, Body) {
 }
 
 impl BodyWriter {
-    /// Writes all of `bytes` in time.
+    /// Writes all of `bytes`, or fails if the client is too slow.
     pub async fn write(&self, mut bytes: Bytes) -> Result<(), Slow> {
         let pace = Duration::from_secs((bytes.len() / PACE_BYTES_MIN) as u64);
         let deadline = Instant::now() + BEGUN_WITHIN + pace;
@@ -102,12 +101,12 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Returns when the client is gone.
+    /// Returns when the client has disconnected.
     pub async fn gone(&self) {
         self.pieces.closed().await;
     }
 
-    /// Ends the body: all was written.
+    /// Completes the body.
     pub fn end(self) {
         self.has_ended.store(true, Ordering::Release);
     }
@@ -119,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A client that reads nothing until its answer was broken off, and then all of it.
+    /// The client reads only after its response was aborted, and then all of it.
     #[tokio::test(start_paused = true)]
     async fn a_client_sees_that_an_answer_was_broken_off() {
         let (writer, body) = pieces();

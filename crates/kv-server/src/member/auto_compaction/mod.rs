@@ -1,10 +1,9 @@
 //! Automatic compaction, by `--auto-compaction-mode` and `--auto-compaction-retention`.
 //!
-//! Each member samples the revision, so that a new leader knows the past. Only the leader proposes. A
-//! compaction that fails is tried again at the next turn. While permissions are checked, it is proposed as
-//! root.
+//! Every member samples the revision, so that a new leader has the history. Only the leader proposes. A
+//! failed compaction is retried at the next interval. While auth is enabled, it is proposed as root.
 
-mod schedule; // when, and at which revision
+mod schedule; // time and revision of compactions
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use process::log::causes;
 use process::shutdown::Stop;
 use schedule::Schedule;
 
-/// Starts what `retention` asks for. It ends with `stop`.
+/// Starts automatic compaction if `retention` is set. It runs until `stop`.
 pub(crate) fn start(member: &Arc<Member>, retention: Option<Retention>, stop: &Stop) {
     if let Some(retention) = retention {
         tokio::spawn(run(Arc::clone(member), retention, stop.clone()));
@@ -30,7 +29,7 @@ async fn run(member: Arc<Member>, retention: Retention, stop: Stop) {
     let mut schedule = Schedule::new(retention);
     let mut turns = interval(schedule.interval());
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    turns.tick().await; // The first is at once.
+    turns.tick().await; // The first tick completes immediately.
     loop {
         schedule.sample(member.store.revision());
         tokio::select! {
@@ -38,7 +37,7 @@ async fn run(member: Arc<Member>, retention: Retention, stop: Stop) {
             () = stop.stopped() => return,
         }
         let due = schedule.turn(member.store.revision());
-        // What a fenced member counts may be wrong.
+        // The revision of a fenced member may be wrong.
         let decides = member.status().leader == Some(member.ids.member) && !member.fence.is_up();
         if let Some(revision) = due.filter(|_| decides) {
             tracing::info!(revision, ?retention, "starting auto compaction");

@@ -1,26 +1,27 @@
-//! When to compact, and at which revision. Pure: times and revisions come from outside.
+//! Decides when to compact, and at which revision. Pure: the caller supplies the revisions, and calls once
+//! per interval.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use config::Retention;
 
-/// A retention above an hour is applied once an hour.
+/// Maximum interval between compactions: a longer retention period is applied hourly.
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
-/// Samples of the revision in a period.
+/// Revision samples per period.
 const SAMPLES: u32 = 10;
-/// Between two looks when revisions are counted.
+/// Interval between checks in revision mode.
 const REVISION_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The schedule of one member.
+/// Compaction schedule of one member.
 #[derive(Debug)]
 pub(super) struct Schedule {
     retention: Retention,
-    /// Revisions of the last period, the oldest first. One only if revisions are counted.
+    /// Revisions sampled in the last period, oldest first. A single one in revision mode.
     samples: VecDeque<i64>,
     /// Time since the last compaction, or since the start.
     since: Duration,
-    /// What `since` has to reach.
+    /// Value of `since` at which a compaction is due.
     wanted: Duration,
     compacted: i64,
 }
@@ -28,13 +29,13 @@ pub(super) struct Schedule {
 impl Schedule {
     pub fn new(retention: Retention) -> Schedule {
         let wanted = match retention {
-            Retention::Period(period) => period, // The first waits for a whole one.
+            Retention::Period(period) => period, // The first compaction is due after a full period.
             Retention::Revisions(_) => Duration::ZERO,
         };
         Schedule { retention, samples: VecDeque::new(), since: Duration::ZERO, wanted, compacted: 0 }
     }
 
-    /// Time between two turns.
+    /// Interval between calls of [`Schedule::turn`].
     pub fn interval(&self) -> Duration {
         match self.retention {
             Retention::Period(period) => (period.min(PERIOD_MAX) / SAMPLES).max(Duration::from_millis(1)),
@@ -42,7 +43,7 @@ impl Schedule {
         }
     }
 
-    /// Notes the present revision. To be called at the start and after each turn.
+    /// Records the current revision. To be called at the start and after each [`Schedule::turn`].
     pub fn sample(&mut self, revision: i64) {
         let kept = match self.retention {
             Retention::Period(period) => period.as_nanos() / self.interval().as_nanos() + 1,
@@ -54,8 +55,8 @@ impl Schedule {
         }
     }
 
-    /// One interval has passed, and the revision is now `revision`. The revision to compact at, if that is
-    /// due. Until [`Schedule::done`] it stays due.
+    /// Advances the schedule by one interval, at the current `revision`. Returns the revision to compact at,
+    /// if a compaction is due. It remains due until [`Schedule::done`].
     pub fn turn(&mut self, revision: i64) -> Option<i64> {
         self.since = self.since.saturating_add(self.interval());
         if self.since < self.wanted {
@@ -68,7 +69,7 @@ impl Schedule {
         (target > 0 && target != self.compacted).then_some(target)
     }
 
-    /// The compaction at `revision` was done, by this member or by another.
+    /// Records a completed compaction at `revision`, by this member or another.
     pub fn done(&mut self, revision: i64) {
         self.compacted = revision;
         self.since = Duration::ZERO;
@@ -84,7 +85,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// The turns at which something was compacted, and the revisions. One revision is made in each second.
+    /// Returns the time in minutes and the target of each compaction. The revision increases once per second.
     fn compactions(retention: Retention, turns: u32) -> Vec<(u64, i64)> {
         let mut schedule = Schedule::new(retention);
         let interval = schedule.interval();
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_period_is_kept_and_compacted_once_in_each_or_in_each_hour() {
-        // After 10 minutes the revision of the start, then every 10 minutes that of 10 minutes ago.
+        // After 10 minutes the start revision, then every 10 minutes the revision of 10 minutes ago.
         let ten = compactions(Retention::Period(10 * MINUTE), 40);
         assert_eq!(ten, [(10, 1), (20, 541), (30, 1141), (40, 1741)]);
         let day = compactions(Retention::Period(24 * 60 * MINUTE), 270);

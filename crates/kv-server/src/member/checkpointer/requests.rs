@@ -1,4 +1,4 @@
-//! What is asked of the store's thread, and what it has finished.
+//! Requests to the store thread, and its progress.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
@@ -8,18 +8,18 @@ use parking_lot::{Condvar, Mutex};
 use raft_node::Fatal;
 use tokio::sync::oneshot;
 
-/// Notified of every checkpoint that became durable.
+/// Callback for every checkpoint that becomes durable.
 pub(super) type Listener = Box<dyn Fn(LogPosition) + Send>;
 
 pub(super) struct CheckpointerShared {
     pub(super) wanted: Mutex<CheckpointRequests>,
-    /// For the thread: something is wanted.
+    /// Wakes the thread: there is a request.
     pub(super) wake: Condvar,
-    /// For the apply loop: a checkpoint is done.
+    /// Wakes the apply loop: a checkpoint is finished.
     pub(super) done: Condvar,
-    /// Index of the last checkpoint that was begun or asked for by count.
+    /// Index at which the entry count starts: that of the last checkpoint started or requested.
     pub(super) counted_from: AtomicU64,
-    /// Applied entries outside a checkpoint after which the next one is asked for.
+    /// Number of applied entries outside a checkpoint at which a checkpoint is requested.
     pub(super) entries_max: u64,
 }
 
@@ -30,17 +30,17 @@ pub(super) struct CheckpointRequests {
     pub(super) stop: bool,
     pub(super) listener: Option<Listener>,
     pub(super) install: Option<Install>,
-    /// One per peer at most: a sender asks again only after its answer.
+    /// At most one per peer: a sender requests another export only after the previous one.
     pub(super) exports: Vec<oneshot::Sender<Export>>,
-    /// One per Defragment call that runs; bounded as the calls are.
+    /// One per running Defragment call; bounded like these calls.
     pub(super) defragments: Vec<oneshot::Sender<()>>,
-    /// Checkpoints finished so far.
+    /// Number of finished checkpoints.
     pub(super) finished: u64,
-    /// The thread has ended. A later request is answered by a closed channel.
+    /// True once the thread has exited. Later requests find their channel closed.
     pub(super) ended: bool,
 }
 
-/// A received store, and who waits for it.
+/// A received store to install, and the waiting caller's channel.
 pub(super) struct Install {
     pub(super) staged: StagedStore,
     /// The state that it replaces.
@@ -49,8 +49,8 @@ pub(super) struct Install {
 }
 
 impl CheckpointerShared {
-    /// The thread ends. Its error is reported before waiting callers are woken: the first report names the
-    /// cause, and a waiting caller reports only that the thread has ended.
+    /// Marks the thread as exited. Its error is reported before waiting callers are woken: the first report
+    /// has the cause, while a waiting caller reports only that the thread has exited.
     pub(super) fn end(&self, ended: Result<(), Fatal>, on_fatal: impl FnOnce(Fatal)) {
         if let Err(fatal) = ended {
             on_fatal(fatal);

@@ -1,4 +1,4 @@
-//! Starts and ends the store's thread.
+//! Start and stop of the store thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::requests::CheckpointerShared;
 use super::run::Checkpointer;
 use telemetry::metrics::Metrics;
 
-/// The thread itself; dropping it leaves it running.
+/// The store thread. Dropping this leaves it running.
 pub struct StoreThread {
     checkpoints: Checkpoints,
     thread: JoinHandle<()>,
 }
 
 impl StoreThread {
-    /// Starts the thread. A checkpoint is written at the latest when `entries_max` entries are in none.
-    /// `on_fatal` is called at most once, from the thread, when it cannot go on.
+    /// Starts the thread. A checkpoint is written at the latest once `entries_max` entries are not in a
+    /// checkpoint. `on_fatal` is called at most once, from the thread, on an unrecoverable error.
     pub fn start(
         maintainer: Maintainer,
         store: Store,
@@ -54,7 +54,7 @@ impl StoreThread {
         self.checkpoints.clone()
     }
 
-    /// Makes everything durable and ends the thread. Blocks until then.
+    /// Makes the store durable and stops the thread. Blocks until it has exited.
     pub fn stop(self) {
         self.checkpoints.ask(|wanted| wanted.stop = true);
         if self.thread.join().is_err() {

@@ -1,16 +1,15 @@
-//! The digest of what entries changed, compared between all members without a pause.
+//! Continuous comparison of digests of applied changes between all members.
 //!
 //! ```text
-//!   every 5 s, on the leader: span of entries since the last round ─▶ digests of all others ─▶ majority
-//!     ─▶ alarm CORRUPT of each member that differs ─▶ that member is fenced
+//!   every 5 s, on the leader: span of entries since the last round ─▶ digests of all peers ─▶ majority
+//!     ─▶ alarm CORRUPT for each differing member ─▶ that member is fenced
 //! ```
 //!
-//! * A comparison costs one small question per member. The digest is kept up to date by apply
-//!   (`mvcc::SpanDigest`).
-//! * A member that has not applied the span's last entry is asked again, for a second at most.
-//! * Without a majority, a voter that gives no answer is waited for, for a minute: it may decide, and until
-//!   then nothing stops.
-//! * A leader that differs hands leadership over.
+//! * A round costs one small request per member. Apply maintains the digest (`mvcc::SpanDigest`).
+//! * A member that has not applied the span's last entry is polled again for up to a second.
+//! * Without a majority, the round is repeated for up to a minute while a voter does not respond: its digest
+//!   may decide. Until then no member is fenced.
+//! * A leader that differs transfers leadership.
 
 use std::time::Duration;
 
@@ -20,26 +19,25 @@ use tokio::time::sleep;
 use super::verdict::{self, PeerValue, Verdict, named};
 use crate::member::handle::Member;
 
-/// Time between two rounds. A difference is found within two of them.
+/// Interval between two rounds. A difference is detected within two of them.
 pub(super) const ROUND: Duration = Duration::from_secs(5);
-/// Rounds without a majority in which a voter that is silent is waited for.
+/// Maximum number of rounds without a majority in which to wait for an unresponsive voter.
 const UNDECIDED_MAX: u32 = 12;
-/// How often a member that lags is asked again in a round, and the pause before that.
+/// Number of polls of a lagging member per round, and the pause between them.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How far the entries are compared.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     checked: LogIndex,
-    /// Rounds since then without a majority.
+    /// Rounds without a majority since `checked`.
     undecided: u32,
 }
 
 impl Changes {
-    /// Compares the entries since the last round that decided.
+    /// Compares the entries since the last decisive round.
     ///
-    /// Returns the members that differ from a majority; member 0 if no majority agrees.
+    /// Returns the members that differ from a majority, or member 0 if there is no majority.
     pub async fn differing(&mut self, member: &Member) -> Vec<u64> {
         let Some((first, to)) = member.store.digests_kept() else { return Vec::new() };
         let after = if member.store.span_digest(self.checked, to) == SpanDigest::NotKept {

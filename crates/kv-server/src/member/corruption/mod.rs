@@ -1,19 +1,19 @@
-//! Comparison of members' states: hashes of the history as etcd compares them, at intervals by the leader and
-//! at a start; digests of the newest changes and of the state as it is now, all the time.
+//! Detection of corrupt members: etcd's hash checks of the history, on the leader at intervals and at start,
+//! and continuous comparison of digests of recent changes and of the current state.
 //!
 //! ```text
-//!   leader ─▶ hash here ─▶ hashes of all others at the same revision ─▶ verdict ─▶ alarm CORRUPT of a member
+//!   leader ─▶ local hash ─▶ hashes of all peers at the same revision ─▶ verdict ─▶ alarm CORRUPT
 //! ```
 //!
-//! * Only the leader compares at intervals, and one comparison ends before the next one begins.
-//! * A member that does not answer is left out. Nothing waits for a comparison.
-//! * A fenced leader hands over, as long as another member can lead. It compares nothing.
-//! * Members that alarms name already are left out.
-//! * A hash takes a turn of the gate that clients' hashes take, on a blocking thread.
+//! * Periodic checks run on the leader only, each check after the previous one has completed.
+//! * An unreachable member is skipped. No request waits for a check.
+//! * A fenced leader makes no comparison; it transfers leadership if another member is eligible.
+//! * Members already named by an alarm are skipped.
+//! * A hash takes a permit of the gate for clients' hash requests and runs on a blocking thread.
 
-mod changes; // what entries changed, all the time
-mod recount; // the state as it is now, all the time
-mod verdict; // who is corrupt, and what follows
+mod changes; // digests of changes, continuously
+mod recount; // digests of the current state, continuously
+mod verdict; // identifies corrupt members
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,8 +31,7 @@ use verdict::{PeerValue, Verdict, named};
 
 pub(crate) use verdict::{Differs, compare as compare_at_start, give_up_leadership};
 
-/// Starts the comparisons of changes and of the state, and the checks at intervals that are on. They end with
-/// `stop`.
+/// Starts the continuous comparisons and the enabled periodic checks. They run until `stop`.
 pub(crate) fn start(member: &Arc<Member>, checks: CorruptionChecks, stop: &Stop) {
     tokio::spawn(until(stop.clone(), changes_at_intervals(Arc::clone(member))));
     tokio::spawn(until(stop.clone(), recounts(Arc::clone(member))));
@@ -96,12 +95,12 @@ fn leads(member: &Member) -> bool {
     member.status().leader == Some(member.ids.member)
 }
 
-/// Whether this member leads, and its state is the right one as far as is known.
+/// Reports whether this member leads and is not known to be corrupt.
 fn compares(member: &Member) -> bool {
     leads(member) && !member.fence.is_up()
 }
 
-/// Compares the newest state.
+/// Compares hashes at the current revision.
 async fn newest(member: &Member) {
     if !compares(member) {
         return;
@@ -121,7 +120,7 @@ async fn corrupt_now(member: &Member) -> Result<Vec<u64>, String> {
     Ok(verdict::of_newest(member.ids.member, before, after, &peers))
 }
 
-/// Compares hashes of compactions, the newest first, down to the newest one that was compared already.
+/// Compares compaction hashes, latest first, down to the last revision that was already checked.
 async fn compactions(member: &Member, checked: &mut i64) {
     if !compares(member) {
         return;
@@ -146,7 +145,7 @@ async fn compactions(member: &Member, checked: &mut i64) {
     }
 }
 
-/// The hashes of all other members that no alarm names at a revision, one after the other.
+/// Fetches the hashes at a revision from all other members that no alarm names, sequentially.
 async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerValue<KvHash>> {
     let (mut hashes, named) = (Vec::new(), named(member));
     for other in member.roster.others() {
@@ -165,7 +164,7 @@ async fn hashes_of_others(member: &Member, at: i64) -> Vec<PeerValue<KvHash>> {
     hashes
 }
 
-/// Reports corrupt members to the cluster. A leader that is one of them hands leadership over.
+/// Raises an alarm for each corrupt member. A leader that is corrupt transfers leadership.
 async fn raise_all(member: &Member, corrupt: &[u64]) {
     let named = named(member);
     for id in corrupt.iter().filter(|id| !named.contains(id)) {
@@ -176,7 +175,7 @@ async fn raise_all(member: &Member, corrupt: &[u64]) {
     }
 }
 
-/// Reports a corrupt member to the cluster; 0 if it is not known which one it is.
+/// Raises the alarm CORRUPT for a member; 0 if the corrupt member cannot be identified.
 async fn raise(member: &Member, corrupt: u64) {
     tracing::error!(member = format!("{corrupt:x}"), "hashes of members differ: alarm CORRUPT");
     let raised: Result<(), ProposeError> = member.raise_corrupt(corrupt).await;

@@ -1,20 +1,21 @@
-//! The state as it is now, recounted part by part on all members, without a pause.
+//! Continuous comparison of the current state between all members, part by part.
 //!
 //! ```text
-//!   leader: next span ─▶ digest here ─▶ digests of all others ─▶ majority ─▶ once more ─▶ alarm CORRUPT
-//!      ▲                                                            │
-//!      └──────────── pause: 60 times the CPU time of the part ◀─────┘
+//!   leader: next span ─▶ local digest ─▶ digests of all peers ─▶ majority ─▶ repeat ─▶ alarm CORRUPT
+//!      ▲                                                         │
+//!      └────────── pause: 60 times the CPU time of the part ◀────┘
 //! ```
 //!
-//! * `changes` finds what apply does differently, at once. This finds what became different later, such as a
-//!   bit in memory, however long no entry reads it.
-//! * A part takes a bounded time, and the pause after it makes the cost less than 2 % of one processor on the
-//!   leader. Every other member recounts the same parts. A pass over a large state takes longer, not more.
-//! * A pass ends at the revision that was the newest one when it began: under steady writes as well, old
-//!   records are recounted again, and silent members are asked again.
-//! * A difference counts if the same part differs twice.
-//! * A member that gives no answer is not asked again in the same pass: it must not slow the pass down. While
-//!   a voter is silent and the others have no majority, nothing is raised.
+//! * `changes` detects differences in apply immediately. This module detects later divergence, such as a
+//!   flipped bit in memory, even if no entry reads it.
+//! * A part takes a bounded time, and the pause after it limits the cost to less than 2 % of a processor on
+//!   the leader. Every other member recounts the same parts. A larger state takes a longer pass at the same
+//!   load.
+//! * A pass covers the state at the revision at which it started. Old records are therefore recounted, and
+//!   unresponsive members polled, again and again, even under steady writes.
+//! * A difference counts only if the same part differs twice.
+//! * An unresponsive member is not polled again in the same pass, so that it does not delay the pass. No
+//!   alarm is raised while a voter is unresponsive and the responses have no majority.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,29 +28,28 @@ use super::verdict::{self, PeerValue, Verdict, named};
 use crate::member::handle::Member;
 use process::log::causes;
 
-/// Records and bytes of one part: a few milliseconds.
+/// Bounds of a part: a few milliseconds.
 const PART: RecountBounds = RecountBounds { records: 4096, raw_bytes: 2 << 20 };
-/// The pause after a part, as a multiple of its CPU time: 1.7 %.
+/// Pause after a part, as a multiple of its CPU time: 1.7 % load.
 const PAUSE_FACTOR: u32 = 60;
-/// Bounds of that pause. The upper one is for a part whose measured time is wrong.
+/// Bounds of the pause. The upper bound protects against an incorrect CPU time measurement.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Between the beginnings of two passes over a small state.
+/// Minimum interval between the starts of two passes.
 const PASS_EVERY: Duration = Duration::from_secs(5);
-/// A store with an entry after an import is of this cluster, however far its member lags. Without one it may
-/// be another store, which is replaced soon.
+/// First index after an import. A store that has applied it belongs to this cluster, however far its member
+/// lags. A store without it may be a foreign store about to be replaced.
 const OF_THE_CLUSTER: LogIndex = LogIndex(IMPORTED_AT.index.0 + 1);
-/// How often a member that lags is asked again, and the pause before that.
+/// Number of polls of a lagging member, and the pause between them.
 const TRIES: u32 = 5;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// One leader's passes over the state.
 #[derive(Debug)]
 pub(super) struct Recount {
-    /// None before its first part.
+    /// None before the first part.
     pass: Option<RecountPass>,
     began: Instant,
-    /// Members that are not asked in this pass.
+    /// Members that did not respond in this pass.
     silent: BTreeSet<u64>,
 }
 
@@ -58,13 +58,13 @@ impl Recount {
         Recount { pass: None, began: Instant::now(), silent: BTreeSet::new() }
     }
 
-    /// Begins from the start at the next turn: another member led meanwhile.
+    /// Restarts at the beginning of the state, after another member has led.
     pub fn restart(&mut self) {
         *self = Recount::new();
     }
 
-    /// Compares the next part, and pauses. Returns the members that differ from a majority; member 0 if no
-    /// majority agrees.
+    /// Compares the next part, then pauses. Returns the members that differ from a majority, or member 0 if
+    /// there is no majority.
     pub async fn turn(&mut self, member: &Member) -> Vec<u64> {
         let pass = self.pass.get_or_insert_with(|| member.store.recount_pass());
         let Some(span) = member.store.next_span(pass, PART) else {
@@ -91,7 +91,7 @@ impl Recount {
         both
     }
 
-    /// The members whose state of a part differs, and the CPU time that the part took here.
+    /// Returns the members that differ in a part, and the CPU time that this member spent on it.
     async fn compare(&mut self, member: &Member, span: RecountSpan) -> (Vec<u64>, Duration) {
         let (own, took) = match member.hasher.recount(span).await {
             Ok(recounted) => recounted,
@@ -116,8 +116,8 @@ impl Recount {
     }
 }
 
-/// Members with damage, and those that differ from a majority. What cannot be compared is left out; of
-/// members that alarms name already, nothing is known here.
+/// Returns members with corrupt data and members that differ from a majority. Values that cannot be compared
+/// are ignored; `peers` has no values of members in `named`.
 fn verdict(
     leader: u64,
     own: RecountAnswer,
@@ -136,8 +136,7 @@ fn verdict(
     let digests: Vec<_> = peers.iter().map(|peer| peer.and_then(digest)).collect();
     let mut corrupt = match verdict::by_majority(leader, own, &digests) {
         Verdict::Agreed | Verdict::Incomplete => Vec::new(),
-        // Without a majority it is decided in a pass in which all answer: an alarm for no member helps no
-        // one.
+        // A later pass decides, once all voters respond: an alarm without a named member cannot be repaired.
         Verdict::Corrupt(members) if members == [0] && verdict::awaits_a_voter(&digests, named) => Vec::new(),
         Verdict::Corrupt(members) => members,
     };

@@ -1,5 +1,5 @@
-//! What hashes of members say about who is corrupt: etcd's rules, but that a majority decides in each
-//! comparison. What a start with the gate InitialCorruptCheck compares, and the members that were found.
+//! Identifies corrupt members from compared values. The rules are etcd's, except that a majority decides
+//! every comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use mvcc::KvHash;
 
 use crate::member::handle::Member;
 
-/// What another member has, unless it gave no answer.
+/// A peer's value; none if the peer did not respond.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerValue<T> {
     pub member: u64,
@@ -16,18 +16,17 @@ pub struct PeerValue<T> {
 }
 
 impl<T> PeerValue<T> {
-    /// The same member with what `of` makes of its value.
     pub fn and_then<U>(self, of: impl FnOnce(T) -> Option<U>) -> PeerValue<U> {
         PeerValue { member: self.member, is_voter: self.is_voter, value: self.value.and_then(of) }
     }
 }
 
-/// The members that are corrupt by a comparison of the newest state, from the leader's point of view; member
-/// 0 if no majority agrees.
+/// Returns the members that are corrupt according to hashes at the leader's current revision, or member 0 if
+/// there is no majority.
 ///
-/// `before` and `after` are the leader's hashes at its newest revision, before and after others were asked
-/// for the hash at `before`'s revision; a read point lies between. etcd names the first member that differs
-/// from the leader, which is the wrong one if the leader is corrupt.
+/// `before` and `after` are the leader's hashes at its current revision, taken before and after the peers
+/// were queried for the hash at `before`'s revision, with a read point in between. etcd names the first
+/// member that differs from the leader, which is wrong if the leader is corrupt.
 pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerValue<KvHash>]) -> Vec<u64> {
     let state = |hash: KvHash| (hash.hash_revision, hash.compact_revision);
     if state(before) == state(after) && before.hash != after.hash {
@@ -46,27 +45,26 @@ pub fn of_newest(leader: u64, before: KvHash, after: KvHash, peers: &[PeerValue<
     corrupt
 }
 
-/// What a comparison of one thing that all members must have alike says.
+/// Result of comparing one value that must be equal on all members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All members have the same.
     Agreed,
-    /// Not all members could be compared, and those that could agree.
+    /// Some members could not be compared; the known values are equal.
     Incomplete,
-    /// These members differ from a majority. Member 0 stands for the cluster: no majority agrees.
+    /// Members that differ from a majority. Member 0 denotes the cluster: there is no majority.
     Corrupt(Vec<u64>),
 }
 
-/// Compares a hash of the leader with those of all others; of a compaction, or of the newest state. Hashes
-/// against another compact revision are not comparable.
+/// Compares a hash of the leader, at a compaction or at the current revision, with the hashes of all peers.
+/// Hashes with different compact revisions are not comparable.
 pub fn of_compaction(leader: u64, own: KvHash, peers: &[PeerValue<KvHash>]) -> Verdict {
     let comparable = |hash: KvHash| (hash.compact_revision == own.compact_revision).then_some(hash.hash);
     let values = peers.iter().map(|peer| peer.and_then(comparable));
     by_majority(leader, own.hash, &values.collect::<Vec<_>>())
 }
 
-/// Compares a value of the leader with those of all other members, where they are known. The majority is one
-/// of the voters: a learner may stay away for ever.
+/// Compares a value of the leader with the known values of all peers. Only voters count for the majority: a
+/// learner may be unreachable forever.
 pub fn by_majority<T: Copy + Ord>(leader: u64, own: T, peers: &[PeerValue<T>]) -> Verdict {
     let mut members_by_value = BTreeMap::from([(own, vec![leader])]);
     let (mut voters, mut voters_by_value) = (1, BTreeMap::from([(own, 1)]));
@@ -87,13 +85,14 @@ pub fn by_majority<T: Copy + Ord>(leader: u64, own: T, peers: &[PeerValue<T>]) -
     Verdict::Corrupt(differ.flat_map(|(_, members)| members).collect())
 }
 
-/// Whether a voter whose value is not known could decide, once it answers. One that an alarm names could not.
+/// Reports whether an unresponsive voter could decide. A voter that an alarm names could not.
 pub fn awaits_a_voter<T>(peers: &[PeerValue<T>], named: &BTreeSet<u64>) -> bool {
     peers.iter().any(|peer| peer.is_voter && peer.value.is_none() && !named.contains(&peer.member))
 }
 
-/// Gives leadership to a voter whose state is right, as far as is known: followers copy the leader's. Each of
-/// two corrupt members would give it to the other one. Those that answer and are in sync are asked in turn.
+/// Transfers leadership to a voter that is not known to be corrupt, since followers copy the leader's state.
+/// Tries the active and in-sync voters one after another. Voters named by an alarm are skipped: two corrupt
+/// members would transfer leadership to each other.
 pub(crate) async fn give_up_leadership(member: &Member) {
     let (named, own) = (named(member), member.ids.member);
     for id in member.roster.membership().voters {
@@ -111,21 +110,21 @@ pub(crate) async fn give_up_leadership(member: &Member) {
     tracing::warn!("this leader's state is corrupt, and no other member can take over");
 }
 
-/// The members that alarms CORRUPT name. They are compared no more: the others write on, so each comparison
-/// would find them again, or find no majority while one of the others is away.
+/// Returns the members named by alarms CORRUPT. They are excluded from comparisons: as the cluster accepts
+/// further writes, each comparison would report them again, or have no majority while another member is down.
 pub(super) fn named(member: &Member) -> BTreeSet<u64> {
     state_machine::corrupt_members(&member.store).unwrap_or_default()
 }
 
-/// The member's state differs from that of another member.
+/// Error of a start check: the member's state differs from a peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{member:x} found data inconsistency with peers")]
 pub struct Differs {
     member: u64,
 }
 
-/// Compares the newest hash of a member that starts with those that others have at the same revision. Others
-/// that gave none, or have compacted at another revision, are left out.
+/// Compares a starting member's hash with the peers' hashes at the same revision. Peers without a hash or
+/// with another compact revision are ignored.
 pub fn compare(member: u64, own: KvHash, others: &[(u64, Result<KvHash, String>)]) -> Result<(), Differs> {
     let mut differs = false;
     for (other, hash) in others {
@@ -160,7 +159,7 @@ mod tests {
     #[test]
     fn a_learner_is_judged_and_does_not_decide() {
         use Verdict::{Agreed, Corrupt, Incomplete};
-        // Members 2, 3, …: a voter of 7 or 8, a learner in brackets, `-` of no answer.
+        // Members 2, 3, …: a value of a voter; in brackets, of a learner; `-` for no response.
         for (others, verdict) in [
             ("7 8 [-]", Corrupt(vec![3])),
             ("7 8 [8]", Corrupt(vec![3, 4])),

@@ -1,8 +1,9 @@
-//! What only the leader does: renewals, questions about remaining time, and the clock of its term.
+//! Operations of the leader: renewals, queries of remaining time, and the lease clock of its term.
 //!
 //! Invariants:
-//! - A member leads here once it has applied everything of earlier terms, and for one term.
-//! - A renewal is answered after all that its batch requires: `state_machine::RenewalBatch`.
+//! - Leadership of a term starts here once all entries of earlier terms are applied.
+//! - A renewal is acknowledged only after all requirements of its batch are met:
+//!   `state_machine::RenewalBatch`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,20 +21,18 @@ use state_machine::{
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How long the renewal of an expired lease waits until it is revoked: a turn and some commands. Those
-/// that are asked for with it wait with it.
+/// Time that the renewal of an expired lease waits for its revocation: a `LEASE_TURN` and some commands. The
+/// other renewals of the same batch wait as well.
 const REVOKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The leases of this member, for the times when it leads.
 pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
     pub table: LeaseTable,
     pub store: Store,
     pub member: u64,
     anchored: Arc<ClockAnchor>,
-    /// The newest term in which this member has begun to lead.
+    /// Latest term in which this member has started to lead.
     term: Mutex<Option<LedTerm>>,
-    /// Notified when leases were expired.
     expired: Notify,
 }
 
@@ -48,8 +47,8 @@ impl LeaderLeases {
         LeaderLeases { raft, table, store, member, anchored, term: Mutex::new(None), expired: Notify::new() }
     }
 
-    /// The term that this member leads. The first call in a term waits until everything of earlier terms is
-    /// applied.
+    /// Returns the term that this member leads. The first call in a term waits until all entries of earlier
+    /// terms are applied.
     pub async fn leading(&self, asker: RequestOrigin) -> Result<Term, LeaseError> {
         let before = self.led_term().ok_or(LeaseError::NotLeader)?;
         if self.has_begun(before) {
@@ -61,7 +60,7 @@ impl LeaderLeases {
         }
         let begun = LedTerm::begin(before, self.anchored.newest(), boot_time());
         let mut term = self.term.lock();
-        // Unless another call was faster.
+        // A concurrent call may have set the term already.
         if term.is_none_or(|led| led.term != before) {
             *term = Some(begun);
         }
@@ -72,13 +71,12 @@ impl LeaderLeases {
         self.term.lock().is_some_and(|led| led.term == term)
     }
 
-    /// The term of this member, if it leads.
     fn led_term(&self) -> Option<Term> {
         let status = self.raft.status();
         (status.leader == Some(self.member)).then_some(status.term)
     }
 
-    /// The lease clock of a term, and the term as it is after the clock was read.
+    /// Returns the lease clock of a term, and the term's state after the clock was read.
     pub fn read_clock(&self, term: Term) -> Result<(LedTerm, i64), LeaseError> {
         let mut newest = self.term.lock();
         let led = newest.as_mut().filter(|led| led.term == term).ok_or(LeaseError::NotLeader)?;
@@ -86,8 +84,8 @@ impl LeaderLeases {
         Ok((*led, clock))
     }
 
-    /// Renews leases and returns the TTL of each, 0 if there is no such lease, or `state_machine::UNREVOKED`.
-    /// Renewals come in batches, a few at a time.
+    /// Renews leases and returns the TTL of each, 0 if the lease does not exist, or
+    /// `state_machine::UNREVOKED`. Callers pass batches, with few batches in flight.
     pub async fn renew(&self, ids: Vec<i64>, when_expired: WhenExpired) -> Result<Vec<i64>, LeaseError> {
         let term = self.leading(RequestOrigin::Member).await?;
         let (led, now) = self.read_clock(term)?;
@@ -109,7 +107,7 @@ impl LeaderLeases {
                     recorded.and(confirmed)?;
                 }
                 RenewalStep::AwaitRevoked(ids) => {
-                    // The batch looks again, whether or not they are gone.
+                    // The batch checks again, even after a timeout.
                     let _are_gone = timeout(REVOKED_WITHIN, self.until_gone(ids)).await;
                 }
                 RenewalStep::Answer(ttls) => return Ok(ttls),
@@ -117,7 +115,7 @@ impl LeaderLeases {
         }
     }
 
-    /// How long leases still have: a question of a client.
+    /// Returns the remaining time of leases, for a client.
     pub async fn remaining(&self, ids: &[i64]) -> Result<Vec<Remaining>, LeaseError> {
         let term = self.leading(RequestOrigin::Client).await?;
         self.confirm(term, RequestOrigin::Client).await?;
@@ -125,13 +123,14 @@ impl LeaderLeases {
         Ok(remaining(&self.table, ids, now))
     }
 
-    /// No other member led when this call began, and everything that was committed then is applied.
+    /// Confirms that this member still leads `term`, and waits until all entries committed at the time of the
+    /// call are applied.
     async fn confirm(&self, term: Term, asker: RequestOrigin) -> Result<(), LeaseError> {
         self.raft.read_point_of(asker).await?;
         if self.led_term() == Some(term) { Ok(()) } else { Err(LeaseError::NotLeader) }
     }
 
-    /// Records that leases, which were just found, have their full TTL from now on.
+    /// Records that newly found leases have their full TTL, starting now.
     pub async fn record(&self, term: Term, chosen: Chosen) -> Result<(), LeaseError> {
         let (_, now) = self.read_clock(term)?;
         let command = command::encode(chosen.record(term, now));
@@ -141,7 +140,7 @@ impl LeaderLeases {
         }
     }
 
-    /// Revokes those of the leases whose time is over, and returns how many those were.
+    /// Revokes the leases in `ids` that have expired, and returns their number.
     pub async fn expire(&self, term: Term, ids: Vec<i64>) -> Result<usize, LeaseError> {
         let (_, now) = self.read_clock(term)?;
         let command = command::encode(Kind::LeaseExpire(LeaseExpire { term: term.0, now, ids }));
@@ -162,11 +161,10 @@ impl LeaderLeases {
         }
     }
 
-    /// Waits until the leases are revoked.
     async fn until_gone(&self, ids: Vec<i64>) {
         loop {
             let mut expired = std::pin::pin!(self.expired.notified());
-            // Before the look: a notification after it is not lost.
+            // Enabled before the check, so that no notification is lost.
             expired.as_mut().enable();
             if self.table.get_all(&ids).iter().all(Option::is_none) {
                 return;
@@ -176,24 +174,23 @@ impl LeaderLeases {
     }
 }
 
-/// Time since the machine was started. It counts while the machine is suspended, and does not jump when the
-/// date is set.
+/// Returns the time since boot. It includes time in suspend and is not affected by changes to the system
+/// time.
 pub fn boot_time() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The lease clock of this member: its newest anchor, which apply sets.
+/// Lease clock of this member: its latest anchor, which apply sets.
 #[derive(Debug)]
 pub struct ClockAnchor(Mutex<Anchor>);
 
 impl ClockAnchor {
-    /// The clock as the store has it, from now on: time while the member was down is not counted.
+    /// Starts with the store's clock: the time while the member was down is not counted.
     pub fn new(clock: i64) -> Self {
         ClockAnchor(Mutex::new(Anchor { clock, boot: boot_time() }))
     }
 
-    /// A command with this clock has just been applied.
     pub fn set(&self, clock: i64) {
         *self.0.lock() = Anchor { clock, boot: boot_time() };
     }
@@ -203,16 +200,14 @@ impl ClockAnchor {
     }
 }
 
-/// Why a renewal or a question has no answer.
+/// Reason why a renewal or query failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// No leader is known.
     #[error("there is no leader")]
     NoLeader,
-    /// The member that was asked does not lead, or does not lead any more.
+    /// The receiving member does not lead, or no longer leads.
     #[error("the member does not lead")]
     NotLeader,
-    /// The leader cannot be reached.
     #[error("the leader cannot be reached")]
     Unreachable,
     #[error("timed out")]
@@ -226,7 +221,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    /// Whether another attempt may be answered: the leader is being found.
+    /// Reports whether a retry may succeed, since a leader is being elected or located.
     pub fn is_passing(self) -> bool {
         match self {
             LeaseError::NoLeader | LeaseError::NotLeader | LeaseError::Unreachable => true,

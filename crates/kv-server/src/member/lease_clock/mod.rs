@@ -1,21 +1,21 @@
-//! Time for leases: the leader records renewals and revokes the leases whose time is over.
+//! Lease time: the leader records renewals and revokes expired leases.
 //!
 //! ```text
-//!   client ─▶ peer::LeaseService: batch ─┬─ this member leads ─▶ LeaderLeases ─▶ LeaseRenew, or from memory
-//!                                        └─ another one does ──▶ its LeaderLeases
-//!   when there is work, on the leader: unrecorded leases ─▶ LeaseRenew   ExpiryQueue ─▶ LeaseExpire
+//!   client ─▶ peer::LeaseService: batch ─┬─ this member leads ───▶ LeaderLeases ─▶ LeaseRenew, or memory
+//!                                        └─ another member leads ─▶ its LeaderLeases
+//!   periodic, on the leader: unrecorded leases ─▶ LeaseRenew   ExpiryQueue ─▶ LeaseExpire
 //! ```
 //!
-//! * The lease clock of a member is never ahead of that of the leader whose command it applied last
-//!   ([`ClockAnchor`]). So a deadline comes no earlier on a new leader.
-//! * A renewal is answered after the leader has recorded it, or has confirmed its leadership while a recorded
-//!   renewal covers it.
-//! * What the leader decides, without tasks and clocks, is in `state_machine::{LeaderTurns, RenewalBatch}`.
+//! * A member's lease clock ([`ClockAnchor`]) is never ahead of the leader's that proposed its last applied
+//!   lease command. Therefore a lease does not expire earlier on a new leader.
+//! * A renewal is acknowledged after the leader has recorded it, or has confirmed its leadership while a
+//!   recorded renewal covers it.
+//! * The leader's decisions, without tasks and clocks, are in `state_machine::{LeaderTurns, RenewalBatch}`.
 //!
 //! See docs/decisions/0040.
 
-mod leader; // the lease clock of a member, and what only the leader does
-mod run; // the leader's turns
+mod leader; // lease clock and leader operations
+mod run; // periodic work of the leader
 
 pub(crate) use leader::{ClockAnchor, LeaderLeases, LeaseError};
 pub(crate) use run::run;

@@ -1,4 +1,4 @@
-//! The leader's turns: records grants, records the clock, revokes what is expired.
+//! Periodic work of the leader: records grants and the clock, revokes expired leases.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use tokio::time::{Instant, sleep, timeout};
 use super::leader::{LeaderLeases, LeaseError};
 use process::shutdown::Stop;
 
-/// Between two commands that expire leases, as long as the one before took, within these. Puts have their turns
-/// meanwhile: 100,000 leases that are due at once are gone after some seconds. etcd revokes a thousand in a
-/// second, and pauses for as long as the longest.
+/// Bounds of the pause between two expiry commands, which is as long as the previous command took. The pause
+/// leaves capacity for puts: 100,000 leases that expire at the same time are revoked within seconds. etcd
+/// revokes 1,000 per second, with pauses of 500 ms.
 const EXPIRE_PAUSE_MIN: Duration = Duration::from_millis(10);
-/// A command that took longer has waited for a disk or a quorum rather than kept puts from theirs.
+/// A command that takes longer waits for a disk or a quorum; it does not delay puts.
 const EXPIRE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Before a leader that could not begin its turns tries again.
+/// Retry delay of a leader that could not start its term.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// One term of a leader.
+/// State of a term in which this member leads.
 struct LeaderTerm {
     term: Term,
     turns: LeaderTurns,
-    /// The record under way, if there is one.
+    /// The record in flight, if any.
     recording: JoinSet<Result<(), LeaseError>>,
 }
 
@@ -62,7 +62,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
                         term.work(&leases, &expired).await;
                     }
                 }
-                // Commands under way end by themselves; apply refuses those of a term that is over.
+                // Commands in flight complete on their own; apply rejects commands of a previous term.
                 Err(_) => {
                     leases.table.unlist_granted();
                     term = None;
@@ -78,13 +78,13 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
 }
 
 impl LeaderTerm {
-    /// Waits until a lease was granted, or a turn is due after [`LEASE_TURN`]. A member without leases is not
-    /// woken.
+    /// Waits until a lease is granted, or an action is due within [`LEASE_TURN`]. A member without leases is
+    /// not woken.
     async fn has_work(&self, leases: &LeaderLeases) {
         if !self.recording.is_empty() {
             return;
         }
-        // Otherwise the term is over.
+        // An error means that the term is over.
         let Ok((_, now)) = leases.read_clock(self.term) else { return };
         let granted = poll_fn(|context| leases.table.poll_granted(context));
         let Some(next) = self.turns.next_at(&leases.table) else { return granted.await };
@@ -92,11 +92,9 @@ impl LeaderTerm {
         timeout(due_after.saturating_sub(LEASE_TURN), granted).await.unwrap_or(());
     }
 
-    /// One turn, or several while more is due.
     async fn work(&mut self, leases: &Arc<LeaderLeases>, expired: &Counter) {
         loop {
             self.end_record();
-            // Otherwise the term is over.
             let Ok((_, now)) = leases.read_clock(self.term) else { return };
             let work = self.turns.turn(now, &leases.table);
             self.begin_record(leases, work.record);
@@ -107,14 +105,14 @@ impl LeaderTerm {
                 due = rest;
                 let began = Instant::now();
                 if !self.expire(leases, expired, ids).await {
-                    // It may lead no more, or again in a later term: that begins with a new turn.
+                    // The member may have lost leadership, or lead a later term; that one starts over.
                     self.put_off(leases, due);
                     return;
                 }
                 if !due.is_empty() || work.has_more {
                     sleep(pause_after(began.elapsed())).await;
                 }
-                // Grants and the clock do not wait until all are expired.
+                // Grants and the clock are recorded between expiry commands.
                 self.end_record();
                 let Ok((_, now)) = leases.read_clock(self.term) else { return };
                 let record = self.turns.record(now, &leases.table);
@@ -127,7 +125,6 @@ impl LeaderTerm {
         }
     }
 
-    /// Begins the record that a turn asks for, if it does.
     fn begin_record(&mut self, leases: &Arc<LeaderLeases>, record: Option<Chosen>) {
         if let Some(chosen) = record {
             let (leases, term) = (Arc::clone(leases), self.term);
@@ -135,7 +132,6 @@ impl LeaderTerm {
         }
     }
 
-    /// Notes the end of a record.
     fn end_record(&mut self) {
         while let Some(done) = self.recording.try_join_next() {
             match done {
@@ -150,7 +146,7 @@ impl LeaderTerm {
         }
     }
 
-    /// Whether it was done.
+    /// Returns whether the leases were expired.
     async fn expire(&mut self, leases: &LeaderLeases, expired: &Counter, ids: &[i64]) -> bool {
         match leases.expire(self.term, ids.to_vec()).await {
             Ok(count) => {
@@ -166,7 +162,7 @@ impl LeaderTerm {
         }
     }
 
-    /// Looks at leases again later that were not expired.
+    /// Reschedules leases that were not expired.
     fn put_off(&mut self, leases: &LeaderLeases, ids: &[i64]) {
         if let Ok((_, now)) = leases.read_clock(self.term) {
             self.turns.not_expired(ids, now);
@@ -174,7 +170,6 @@ impl LeaderTerm {
     }
 }
 
-/// The pause after a command that took so long.
 fn pause_after(took: Duration) -> Duration {
     took.clamp(EXPIRE_PAUSE_MIN, EXPIRE_PAUSE_MAX)
 }

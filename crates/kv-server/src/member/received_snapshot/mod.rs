@@ -1,21 +1,21 @@
-//! The store that a leader sends: staged next to the present one, and kept until Raft accepts or ignores the
-//! snapshot.
+//! Receives the store that a leader sends, stages it next to the current one, and holds it until Raft
+//! installs or discards the snapshot.
 //!
 //! ```text
 //!            begin            finish             take             installed
-//!   nothing ───────▶ partial ────────▶ received ───────▶ taken ──────────────▶ nothing
-//!      ▲                │ broken off,     │ Raft does not want it
-//!      └── wiped ◀──────┴─────────────────┘
+//!   empty ─────────▶ partial ────────▶ received ───────▶ taken ──────────────▶ empty
+//!     ▲                 │ aborted         │ Raft does not want it
+//!     └── wiped ◀───────┴─────────────────┘
 //! ```
 //!
-//! * One store at a time: a new stream of the leader ends the one before it, but never touches one that Raft
-//!   may be installing. What has the place is decided by [`raft_node::ReceiveSlot`], as in the simulator.
-//! * A writer of the staging directory holds its key, so that nothing is removed while it is written.
-//! * Memory is bounded by a few chunks; the disk is written by a separate thread, apart from those that serve
-//!   messages.
-//! * A disk that refuses ends the process, here as everywhere: a follower that needs a snapshot and has no
-//!   room for it can neither acknowledge entries nor serve reads, so it takes nothing from its cluster by
-//!   stopping, and says what is wrong by doing so. Bytes that are not what was sent only end their stream.
+//! * One store at a time: a new stream of the leader replaces the previous stream, but never a store that
+//!   Raft may be installing. [`raft_node::ReceiveSlot`] implements this, for the simulator as well.
+//! * The writer of the staging directory holds a key, so that the directory is not removed during a write.
+//! * Memory is bounded by a few chunks. A separate thread writes to the disk, so that the threads that serve
+//!   messages do not block.
+//! * A disk error stops the process: a follower that needs a snapshot but has no disk space for it can
+//!   neither acknowledge entries nor serve reads, so the cluster loses no capacity, and the exit makes the
+//!   problem visible. Corrupt data only aborts its stream.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,24 +31,24 @@ use process::runtime::yield_to_others;
 use process::shutdown::{self, Stop, Stopper};
 use telemetry::metrics::Metrics;
 
-/// Chunks between the network and the disk. Two let both work at the same time; more would only be memory.
+/// Capacity of the channel between network and disk. Two chunks allow both to work concurrently; more would
+/// only use memory.
 const CHUNKS_MAX: usize = 2;
 
-/// Where a store can be received.
+/// Location where a store is received.
 pub trait StagingPlace: Send + Sync + 'static {
-    /// An empty place. What was there before is gone.
+    /// Creates an empty staging area and removes previous contents.
     fn begin(&self) -> mvcc::Result<Box<dyn Backend>>;
-    /// Removes what was received.
     fn wipe(&self) -> mvcc::Result<()>;
-    /// Bytes that its disk has room for.
+    /// Returns the free bytes of its disk.
     fn room(&self) -> u64;
 }
 
-/// Of the free space, a quarter stays free, and no more than this: some times what the log and the store
-/// grow by while a stream that fits arrives.
+/// Upper limit of the reserve: a quarter of the free space, but at most this, remains free. The limit is
+/// several times the growth of the log and the store while a stream arrives.
 const RESERVED_MAX: u64 = 2 << 30;
 
-/// Stages in a directory next to the store, whose path this is.
+/// A staging directory next to the store, by path.
 #[derive(Debug)]
 pub struct StagingDirectory(pub PathBuf);
 
@@ -61,7 +61,7 @@ impl StagingPlace for StagingDirectory {
         mvcc::discard_staged(&self.0)
     }
 
-    /// A disk whose free space is unknown counts as one with room: the write fails if it is full.
+    /// Returns `u64::MAX` if the free space is unknown: the write fails if the disk is full.
     fn room(&self) -> u64 {
         let parent = self.0.parent().unwrap_or(&self.0);
         rustix::fs::statvfs(parent).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -70,7 +70,7 @@ impl StagingPlace for StagingDirectory {
 
 type OnFatal = Arc<dyn Fn(Fatal) + Send + Sync>;
 
-/// The one place for a received store. Cheap to clone.
+/// The single slot for a received store. Cheap to clone.
 #[derive(Clone)]
 pub struct ReceivePlace {
     shared: Arc<PlaceShared>,
@@ -80,23 +80,22 @@ struct PlaceShared {
     place: Box<dyn StagingPlace>,
     /// Held by the writer of the staging directory.
     key: Arc<tokio::sync::Mutex<()>>,
-    /// The stream or the store that has the place.
     slot: Mutex<ReceiveSlot<Stopper, ReceivedSnapshot>>,
     metrics: Arc<Metrics>,
     on_fatal: OnFatal,
 }
 
-/// A whole store, and the key to its place.
+/// A complete store, with the key of its staging directory.
 pub struct ReceivedSnapshot {
     staged: StagedStore,
     key: PlaceKey,
 }
 
-/// Only its holder writes to the staging directory.
+/// Exclusive permission to write to the staging directory.
 pub type PlaceKey = OwnedMutexGuard<()>;
 
 impl ReceivedSnapshot {
-    /// The key is to be kept until the store was installed.
+    /// Returns the store and its key. The key must be held until the store is installed.
     pub fn into_parts(self) -> (StagedStore, PlaceKey) {
         (self.staged, self.key)
     }
@@ -106,7 +105,6 @@ impl ReceivedSnapshot {
     }
 }
 
-/// Why a stream came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     #[error("a received snapshot waits to be installed, or the sender is not known to lead")]
@@ -123,7 +121,7 @@ pub enum ReceiveError {
     TooSlow(u64),
 }
 
-/// A stream's way to the disk. Dropped without [`Reception::finish`], it leaves nothing on the disk.
+/// A stream being written to disk. If dropped without [`Reception::finish`], its data is removed.
 pub struct Reception {
     stream: CurrentStream,
     chunks: mpsc::Sender<Bytes>,
@@ -132,7 +130,7 @@ pub struct Reception {
     replaced: Stop,
 }
 
-/// A stream that has the place, until another replaces it. Dropped, it leaves the place.
+/// The stream in the slot, until it is replaced. Frees the slot when dropped.
 struct CurrentStream {
     shared: Arc<PlaceShared>,
     number: StreamNumber,
@@ -150,13 +148,13 @@ impl ReceivePlace {
         ReceivePlace { shared: Arc::new(shared) }
     }
 
-    /// Makes room for a new stream of member `from`, if it is the leader: an older one is ended and wiped
+    /// Accepts a new stream of member `from` if that is the leader. A previous stream is aborted and wiped
     /// first.
     pub async fn begin(&self, from: NodeId, leader: Option<NodeId>) -> Result<Reception, ReceiveError> {
         let (stopper, replaced) = shutdown::stop();
         let begun = self.shared.slot.lock().begin(from, leader, stopper);
         let (number, older) = begun.ok_or(ReceiveError::Busy)?;
-        // From here on: the caller may leave while it waits.
+        // Before the first await: the caller may be dropped while it waits.
         let stream = CurrentStream { shared: Arc::clone(&self.shared), number };
         older.into_iter().for_each(|older| older.stop());
         let key = tokio::select! {
@@ -179,23 +177,23 @@ impl ReceivePlace {
         Ok(Reception { stream, chunks, written, finish: Some(finish), replaced })
     }
 
-    /// What a stream that begins now may take: the log and the present store need the rest.
+    /// Returns the maximum bytes for a stream that starts now; the log and the current store need the rest.
     pub fn bytes_max(&self) -> u64 {
         let room = self.shared.place.room();
         room - (room / 4).min(RESERVED_MAX)
     }
 
-    /// The received store that reaches exactly this entry, to be installed.
+    /// Takes the received store with exactly this last entry, to install it.
     pub fn take(&self, at: LogPosition) -> Option<ReceivedSnapshot> {
         self.shared.slot.lock().take(at)
     }
 
-    /// Whether the store that reaches this entry still waits.
+    /// Reports whether the store with this last entry is in the slot.
     pub fn holds(&self, at: LogPosition) -> bool {
         self.shared.slot.lock().holds(at)
     }
 
-    /// The store that reaches this entry will not be installed.
+    /// Discards the store with this last entry, if it is in the slot.
     pub fn discard_soon(&self, at: LogPosition) {
         if let Some(received) = self.take(at) {
             self.shared.wipe_soon(received);
@@ -204,26 +202,26 @@ impl ReceivePlace {
 }
 
 impl Reception {
-    /// Waits until another stream has taken the place.
+    /// Returns once another stream has replaced this one.
     pub async fn replaced(&self) {
         self.replaced.stopped().await;
     }
 
-    /// Hands over the next chunk; waits for a slow disk.
+    /// Sends the next chunk to the writer; waits for a slow disk.
     pub async fn add(&mut self, chunk: Bytes) -> Result<(), ReceiveError> {
         tokio::select! {
-            biased; // A stream that was replaced takes nothing more, even if there is room.
+            biased; // A replaced stream accepts no chunk, even if there is capacity.
             () = self.replaced.stopped() => Err(ReceiveError::Replaced),
             sent = self.chunks.send(chunk) => match sent {
                 Ok(()) => Ok(()),
-                // The writer ended before the stream did, and says why.
+                // The writer failed; its result has the cause.
                 Err(_) => Err(self.failure().await),
             },
         }
     }
 
-    /// After the last chunk: returns when the store is checked, durable and ready to be installed. The result
-    /// is the last entry in it.
+    /// Completes the stream after its last chunk. Returns the position of the last entry in the store, once
+    /// the store is verified, durable and ready to be installed.
     pub async fn finish(mut self) -> Result<LogPosition, ReceiveError> {
         let _writer_ended = self.finish.take().expect("a stream ends once").send(());
         let (sender, _) = mpsc::channel(1);
@@ -253,7 +251,7 @@ impl Reception {
 }
 
 impl PlaceShared {
-    /// The writer's thread: from the first chunk to a durable store, or to nothing.
+    /// Body of the writer thread: writes chunks to a durable store, or wipes them.
     fn write(
         &self,
         mut chunks: mpsc::Receiver<Bytes>,
@@ -278,7 +276,7 @@ impl PlaceShared {
         }
         if is_finished.try_recv().is_err() {
             drop(staging);
-            self.wipe_place(); // The stream broke off. The key is let go only after this.
+            self.wipe_place(); // The stream was aborted. The key is released after the wipe.
             return;
         }
         let syncing = Instant::now();
@@ -295,7 +293,7 @@ impl PlaceShared {
         }
     }
 
-    /// Damage ends the stream; anything else the disk did, and the process with it.
+    /// Handles an error of the writer: corrupt data fails the stream, any other error stops the process.
     fn refused(&self, error: mvcc::Error, answer: oneshot::Sender<Result<ReceivedSnapshot, ReceiveError>>) {
         if let mvcc::Error::Corrupt { .. } = error {
             self.wipe_place();
@@ -305,7 +303,7 @@ impl PlaceShared {
         }
     }
 
-    /// On a separate thread: that takes as long as the disk wants.
+    /// Wipes a store on a separate thread, since the disk may be slow.
     fn wipe_soon(self: &Arc<Self>, received: ReceivedSnapshot) {
         let shared = Arc::clone(self);
         let wiping = std::thread::Builder::new().name("snapshot-wipe".to_owned());

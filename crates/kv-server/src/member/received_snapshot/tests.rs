@@ -1,4 +1,4 @@
-//! A store on its way in, over a disk in memory.
+//! Tests of receiving a store, with a disk in memory.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use mvcc::MemoryBackend;
 
 use super::*;
 
-/// A place in memory that remembers whether anything is in it.
+/// A staging area in memory that records whether it is in use.
 struct MemoryPlace {
     home: MemoryBackend,
     is_used: Arc<AtomicBool>,
@@ -64,13 +64,13 @@ fn fixture() -> Fixture {
     Fixture { incoming, is_used, is_full, fatal }
 }
 
-/// The chunks of a store that reaches entry `entries`.
+/// Returns the chunks of a store with `entries` entries.
 fn chunks(entries: u64) -> Vec<Bytes> {
     let (mut writer, _store, mut maintainer) =
         mvcc::open(Box::new(MemoryBackend::new()), mvcc::StoreOptions::default()).unwrap();
     for index in 1..=entries {
         let mut revision = writer.begin();
-        // Nothing that could be compressed: there shall be several chunks.
+        // Incompressible values, so that there are several chunks.
         let value: Vec<u8> =
             (0..500u64).map(|at| (at.wrapping_mul(at).wrapping_mul(index + at) >> 3) as u8).collect();
         revision.put(format!("k{index}").as_bytes(), &value, 0);
@@ -90,7 +90,7 @@ async fn receive(incoming: &ReceivePlace, chunks: Vec<Bytes>) -> Result<LogPosit
     reception.finish().await
 }
 
-/// Waits for what another thread does.
+/// Waits for an effect of another thread.
 async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let waiting = async {
         while !is_so() {
@@ -136,7 +136,7 @@ async fn a_stream_that_breaks_off_leaves_nothing() {
     }
     drop(reception);
     eventually("it was not wiped", || !fixture.is_used.load(Ordering::SeqCst)).await;
-    // One that ends early but politely is found out by its missing end.
+    // A stream that is finished early fails since its end is missing.
     let error = receive(&fixture.incoming, all).await.unwrap_err();
     assert!(matches!(error, ReceiveError::Damaged(_)), "{error}");
     assert!(!fixture.is_used.load(Ordering::SeqCst));

@@ -1,22 +1,23 @@
-//! One pass over the watchers of a stream, after a change of permissions.
+//! A pass over a stream's watchers after a permission change.
 //!
-//! * A pass goes on in steps, by watch id. Ids may be negative.
-//! * A newer change goes on from where the pass is, around all ids and back to there. So changes that keep
-//!   coming do not keep it from any watcher, and the last change is applied to each.
+//! * The pass advances in steps, by watch id. Ids may be negative.
+//! * After a newer change, the pass continues at its current id, wraps around after the last id, and stops
+//!   where the change was received. Frequent changes therefore cannot starve any watcher, and the latest
+//!   change is applied to each.
 //!
-//! Does not know the hub.
+//! Independent of the hub.
 
 use auth::Caller;
 
-/// A pass under way.
+/// A pass in progress.
 pub(super) struct Review {
-    /// The user of the stream, with its permissions after the newest change.
+    /// User of the stream, with the permissions after the latest change.
     pub(super) caller: Caller,
-    /// The watch id from which the next step looks.
+    /// First watch id of the next step.
     pub(super) next: i64,
-    /// Where the newest change found the pass.
+    /// Watch id at which the latest change was received.
     began: i64,
-    /// Whether it has gone on from the last id to the first.
+    /// True once the pass has wrapped around to the first id.
     has_wrapped: bool,
 }
 
@@ -25,13 +26,12 @@ impl Review {
         Review { caller, next: i64::MIN, began: i64::MIN, has_wrapped: false }
     }
 
-    /// After a newer change: all watchers have to be looked at once more.
+    /// Extends the pass after a newer change, so that it covers all watchers again.
     pub(super) fn renew(&mut self, caller: Caller) {
         *self = Review { caller, next: self.next, began: self.next, has_wrapped: false };
     }
 
-    /// Notes a step, after which the watchers from `next` on are left; none if it is `None`. Returns whether
-    /// the pass has to go on.
+    /// Records a step; `next` is the first remaining watcher, if any. Returns whether the pass continues.
     pub(super) fn goes_on(&mut self, next: Option<i64>) -> bool {
         match next {
             Some(next) if !self.has_wrapped || next < self.began => self.next = next,
@@ -48,8 +48,8 @@ impl Review {
 mod tests {
     use super::*;
 
-    /// Ids from -4 to 5, three in a step. The first one of each step of a pass that is renewed before the
-    /// steps with these numbers.
+    /// Runs a pass over the ids -4 to 5, three per step, renewed before the steps with these numbers. Returns
+    /// the first id of each step.
     fn steps(renewed: &[usize]) -> Vec<i64> {
         let (mut review, mut seen) = (Review::new(Caller::Unnamed), Vec::new());
         loop {
@@ -72,7 +72,7 @@ mod tests {
             (&[0], &[-4, -1, 2, 5]),
             (&[2], &[-4, -1, 2, 5, -4, -1]),
             (&[1, 2, 3], &[-4, -1, 2, 5, -4, -1, 2]),
-            // After it has wrapped.
+            // Renewed after it has wrapped.
             (&[2, 5], &[-4, -1, 2, 5, -4, -1, 2, 5, -4]),
         ] {
             assert_eq!(steps(renewed), expected, "renewed before the steps {renewed:?}");

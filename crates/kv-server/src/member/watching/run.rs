@@ -1,4 +1,4 @@
-//! The hub's thread: its loop, its start and its end.
+//! The watch hub's thread: loop, start and stop.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,47 +17,45 @@ use admission::ClientId;
 use auth::Caller;
 use mvcc::Store;
 
-/// Requests that are carried out between two steps of delivery: some 100 µs.
+/// Maximum number of requests between two delivery steps: about 100 µs.
 const MAIL_PER_TURN: usize = 256;
-/// Large responses that were not sent in this time end their stream, if others wait for room: 1.5 MiB at 400
-/// kbit/s.
+/// Time after which a stream with unsent large responses is closed if other streams wait for memory: 1.5 MiB
+/// at 400 kbit/s.
 const HELD_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks at streams that hold large responses.
+/// Interval between checks of streams with unsent large responses.
 const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Between two looks for room. What a stream drops wakes no one.
+/// Interval between checks for free memory. A stream that drops a response does not wake the hub.
 const ROOM_LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The hub, and who reads what it delivers.
 pub(super) struct HubThread {
     hub: Hub,
     mail: mpsc::Receiver<Mail>,
     shared: Arc<StreamShared>,
     streams: HashMap<StreamId, ReaderStream>,
     began: Instant,
-    /// Reused: streams that have something to read.
+    /// Streams with parcels to read; reused.
     ready: Vec<StreamId>,
-    /// Streams that are reviewed, a step of each in turn.
+    /// Streams under review, one step each, round robin.
     reviews: VecDeque<StreamId>,
-    /// When streams that hold large responses were looked at.
+    /// Time of the last check of streams with unsent large responses.
     held_seen: Duration,
     denied: Arc<str>,
 }
 
-/// An open stream.
 struct ReaderStream {
     outbox: Arc<Outbox>,
-    /// Places of requests that are kept until the client has read answers.
+    /// Request permits withheld until the client has read responses.
     places_kept: usize,
-    /// Under way; then the stream is in [`HubThread::reviews`] once.
+    /// Review in progress; the stream is then in [`HubThread::reviews`] once.
     review: Option<Review>,
-    /// Large responses that it was handed, and when. At most what it holds, and one more.
+    /// Large responses delivered to the stream, with the delivery time. May include one dropped response.
     held: Vec<(Duration, HeldBytes)>,
-    /// Since when it was seen to have its turn for a large response, which it does not take: its client has
-    /// not read what it was handed before.
+    /// Time at which the stream was first seen to be next for a large response without taking it, because its
+    /// client has not read earlier data.
     turn_since: Option<Duration>,
 }
 
-/// As etcd refuses a watcher.
+/// Cancel reason of a watcher without permission; the text is etcd's.
 const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
 
 impl HubThread {
@@ -75,7 +73,7 @@ impl HubThread {
         }
     }
 
-    /// Returns when the member stops. An error is damage of the store.
+    /// Returns when the member stops. Fails if the store is corrupt.
     pub(super) fn run(&mut self) -> Result<(), Fatal> {
         let shared = Arc::clone(&self.shared);
         shared.waker.is_called_by_its_thread();
@@ -100,7 +98,7 @@ impl HubThread {
         Ok(())
     }
 
-    /// Requests, a step of delivery, and what is due by time. True if there may be more to do.
+    /// Processes requests, a delivery step and due timers. Returns true if there may be more work.
     fn turn(&mut self) -> Result<bool, Fatal> {
         let has_mail = self.take_mail();
         let has_listed = self.look_at_listed();
@@ -128,7 +126,8 @@ impl HubThread {
         }
     }
 
-    /// Ends streams that have held large responses, or the room for one, for too long, if others wait.
+    /// Closes streams that have held large responses, or the memory for one, for too long while other streams
+    /// wait.
     fn end_slow(&mut self, now: Duration) {
         if !self.hub.waits_for_room() || now < self.held_seen + HELD_LOOK_AGAIN {
             return;
@@ -171,7 +170,7 @@ impl HubThread {
 
     fn request(&mut self, outbox: &Outbox, request: WatchRequest) {
         let Some((id, stream)) = outbox.id.get().and_then(|id| Some((*id, self.streams.get_mut(id)?))) else {
-            return; // It was closed.
+            return; // The stream was closed.
         };
         match request {
             WatchRequest::Create(request) => self.hub.create(id, request),
@@ -185,7 +184,7 @@ impl HubThread {
 
     fn begin_review(&mut self, outbox: &Outbox, caller: Caller) {
         let Some((id, stream)) = outbox.id.get().and_then(|id| Some((*id, self.streams.get_mut(id)?))) else {
-            return; // It was closed.
+            return; // The stream was closed.
         };
         match &mut stream.review {
             Some(under_way) => under_way.renew(caller),
@@ -196,10 +195,10 @@ impl HubThread {
         }
     }
 
-    /// A step of the next review.
+    /// Performs a step of the next review.
     fn review(&mut self) {
         let Some(id) = self.reviews.pop_front() else { return };
-        let Some(stream) = self.streams.get_mut(&id) else { return }; // It was closed.
+        let Some(stream) = self.streams.get_mut(&id) else { return }; // The stream was closed.
         let Some(review) = &mut stream.review else { return };
         let caller = &review.caller;
         let next = self.hub.review(id, review.next, &self.denied, |keys| caller.may_read_range(&keys));
@@ -210,7 +209,7 @@ impl HubThread {
         }
     }
 
-    /// Streams that were closed, or want more.
+    /// Handles streams that were closed or are ready for more parcels.
     fn look_at_listed(&mut self) -> bool {
         let listed = std::mem::take(&mut *self.shared.listed.lock());
         for outbox in &listed {
@@ -227,7 +226,6 @@ impl HubThread {
         !listed.is_empty()
     }
 
-    /// Hands over what streams have to read.
     fn deliver(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         ready.extend(self.hub.ready());
@@ -258,7 +256,7 @@ impl HubThread {
 }
 
 impl ReaderStream {
-    /// Lets the client send further requests, unless too many answers wait.
+    /// Permits further requests, unless too many responses are queued.
     fn give_places_back(&mut self, hub: &Hub, id: StreamId) {
         if self.places_kept > 0 && hub.accepts(id) {
             self.outbox.places.add_permits(std::mem::take(&mut self.places_kept));
@@ -266,15 +264,15 @@ impl ReaderStream {
     }
 }
 
-/// The running thread; dropping it leaves it running.
+/// Handle of the running thread. Dropping it leaves the thread running.
 pub(crate) struct WatchThread {
     watching: Watching,
     thread: JoinHandle<()>,
 }
 
 impl WatchThread {
-    /// Starts the thread. To be called before entries are applied, once for each store. `on_fatal` is called
-    /// at most once, from the thread, when it cannot go on.
+    /// Starts the thread. To be called before entries are applied, once per store. `on_fatal` is called at
+    /// most once, from the thread, on an unrecoverable error.
     pub(crate) fn start(
         store: Store,
         limits: WatchLimits,
@@ -300,7 +298,7 @@ impl WatchThread {
         self.watching.clone()
     }
 
-    /// Ends the thread. Blocks until its turn has ended.
+    /// Stops the thread. Blocks until its current step is finished.
     pub(crate) fn stop(self) {
         self.watching.shared.stops.store(true, SeqCst);
         self.watching.shared.waker.mail_arrived();
@@ -319,7 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// A user that may read the keys from a to c.
+    /// Returns a user with read permission for the keys from a to c.
     fn reader_of_a_to_c() -> Caller {
         let key_permission = vec![Permission { perm_type: 0, key: "a".into(), range_end: "c".into() }];
         let role = Role { name: "role".into(), key_permission };
@@ -333,7 +331,7 @@ mod tests {
         Caller::User { session: Arc::new(Session::of_user("u".to_owned())), revision: 1, grants }
     }
 
-    /// A stream that watches all keys from the first revision on.
+    /// Opens a stream that watches all keys from the first revision.
     fn reader(run: &mut HubThread, client: u64) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::new());
         run.open(Arc::clone(&outbox), ClientId::alone(client));
@@ -348,7 +346,7 @@ mod tests {
         futures_util::FutureExt::now_or_never(outbox.ended()).is_some()
     }
 
-    /// Over a store with a pair that is as large as all responses may be together.
+    /// Starts a hub over a store with a pair as large as the limit for all responses together.
     fn over_a_large_pair(limits: WatchLimits) -> (mpsc::Sender<Mail>, HubThread) {
         let (mut writer, store, _) =
             mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
@@ -370,7 +368,7 @@ mod tests {
         run.began -= HELD_LOOK_AGAIN;
         run.turn().unwrap();
         assert!(has_ended(&holder) && !has_ended(&waiting));
-        // What it held is dropped, and the other one goes on.
+        // The held response is dropped, and the other stream proceeds.
         while run.turn().unwrap() {}
         assert!(!run.hub.waits_for_room());
         let mut read = VecDeque::new();
@@ -386,7 +384,7 @@ mod tests {
         let (_mailbox, mut run) = over_a_large_pair(limits);
         let holder = reader(&mut run, 1);
         let silent = reader(&mut run, 2);
-        // Its response, for which the first one is taken back.
+        // Its response evicts the first stream's response.
         let waiting = reader(&mut run, 3);
         for _ in 0..5000 {
             let request = CreateRequest { key: "other".into(), ..CreateRequest::default() };
@@ -405,7 +403,7 @@ mod tests {
 
     #[test]
     fn reviews_that_keep_coming_reach_every_watcher() {
-        const WATCHERS: i64 = 5000; // A step looks at 1024.
+        const WATCHERS: i64 = 5000; // A step covers 1024.
         let (_writer, store, _) =
             mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
         let (mailbox, mail) = mpsc::channel(8);

@@ -1,4 +1,4 @@
-//! One stream, between the hub's thread and its future, and what ends the sleep of that thread.
+//! State shared by the hub thread and a stream's future, and the hub thread's wakeups.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,18 +16,17 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use watch::{CreateRequest, Parcel, Stats, StreamId};
 
-/// Requests that wait for the hub: some milliseconds of its work. A stream that finds the mailbox full waits.
+/// Capacity of the hub's mailbox: some milliseconds of work. Streams wait while it is full.
 pub(super) const MAILBOX_MAX: usize = 4096;
 
-/// The hub ended: the member stops.
+/// The hub has stopped, since the member is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchStopped;
 
-/// What a client asks of its stream.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchRequest {
     Create(CreateRequest),
-    /// Answered with the reason; no watcher is made.
+    /// Responds with the reason, without creating a watcher.
     Refuse {
         reason: String,
     },
@@ -37,33 +36,32 @@ pub(crate) enum WatchRequest {
     Progress,
 }
 
-/// A request of a stream, on its way to the hub.
 pub(super) struct Mail {
     pub(super) outbox: Arc<Outbox>,
     pub(super) content: Content,
 }
 
 pub(super) enum Content {
-    /// Of this client.
+    /// Opens the stream of this client.
     Open(ClientId),
     Request(WatchRequest),
-    /// Cancels the watchers whose keys this caller may not read.
+    /// Cancels the watchers with keys that this caller may not read.
     Review(Caller),
 }
 
-/// What the hub's thread shares with all streams.
+/// State shared by the hub thread and all streams.
 #[derive(Default)]
 pub(super) struct StreamShared {
     pub(super) waker: Waker,
-    /// Streams that were closed, or have read all that they were handed while there is more. Each is here
-    /// once, so streams bound it.
+    /// Streams that were closed, or that have read everything delivered while the hub has more. Each appears
+    /// at most once, which bounds the list.
     pub(super) listed: Mutex<Vec<Arc<Outbox>>>,
     pub(super) stats: Mutex<Stats>,
     pub(super) stops: AtomicBool,
 }
 
 impl StreamShared {
-    /// Has the hub look at a stream.
+    /// Schedules a stream for the hub.
     fn list(&self, outbox: &Arc<Outbox>) {
         if outbox.is_to_be_listed() {
             self.listed.lock().push(Arc::clone(outbox));
@@ -72,7 +70,7 @@ impl StreamShared {
     }
 }
 
-/// The way to the hub. Cheap to clone.
+/// Handle of the hub thread. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(super) mailbox: mpsc::Sender<Mail>,
@@ -80,20 +78,19 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// A new stream of a client. Dropping it frees its watchers.
+    /// Opens a stream of a client. Dropping it removes its watchers.
     pub(crate) async fn open(&self, client: ClientId) -> Result<WatchStream, WatchStopped> {
         let stream = WatchStream { outbox: Arc::new(Outbox::new()), watching: self.clone() };
         stream.send(Content::Open(client)).await?;
         Ok(stream)
     }
 
-    /// Counters and sizes, of the end of the hub's last turn.
+    /// Returns counters and sizes as of the hub's last step.
     pub(crate) fn stats(&self) -> Stats {
         *self.shared.stats.lock()
     }
 }
 
-/// One stream of a client.
 pub(crate) struct WatchStream {
     outbox: Arc<Outbox>,
     watching: Watching,
@@ -107,36 +104,37 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Returns when the hub takes another request of this stream. To be awaited before a request is read.
+    /// Acquires a request permit from the hub. To be awaited before a request is read.
     pub(crate) async fn place(&self) {
         let place = self.outbox.places.acquire().await.expect("it is never closed");
-        // The hub gives it back.
+        // The hub returns the permit.
         place.forget();
     }
 
-    /// Hands a request in, after `place`. Requests are carried out in order.
+    /// Sends a request to the hub, after `place`. Requests are processed in order.
     pub(crate) async fn request(&self, request: WatchRequest) -> Result<(), WatchStopped> {
         self.send(Content::Request(request)).await
     }
 
-    /// Has the watchers of the requests before looked at again: those whose keys this caller may not read are
-    /// canceled. Waits for the hub's thread alone, not for the client: it needs no `place`.
+    /// Cancels the watchers of earlier requests with keys that this caller may not read. Needs no `place`: it
+    /// waits only for the hub thread, not for the client.
     pub(crate) async fn review(&self, caller: Caller) -> Result<(), WatchStopped> {
         self.send(Content::Review(caller)).await
     }
 
-    /// Returns when the stream has to end: it holds large responses for too long, and others wait.
+    /// Returns once the hub closes the stream, because it has held large responses for too long while other
+    /// streams wait.
     pub(crate) async fn ended(&self) {
         self.outbox.ended().await;
     }
 
-    /// As the hub does with a stream that holds large responses for too long.
+    /// Closes the stream like the hub does after holding large responses for too long.
     #[cfg(test)]
     pub(crate) fn end(&self) {
         self.outbox.end();
     }
 
-    /// Waits for something to send, and appends it.
+    /// Waits for parcels, and appends them.
     pub(crate) async fn read(&self, to: &mut VecDeque<Parcel>) {
         if poll_fn(|context| self.outbox.poll_read(context, to)).await == ReadResult::Some {
             self.watching.shared.list(&self.outbox);
@@ -151,43 +149,44 @@ impl Drop for WatchStream {
     }
 }
 
-/// Bytes that the hub hands to a stream ahead of its reading. A stream that does not read costs no more
-/// outside of the hub's own bounds: 1000 of them, 16 MiB. One that reads asks again for each of them.
+/// Maximum bytes that the hub delivers to a stream ahead of its reads. This bounds the memory of streams that
+/// do not read, outside the hub's limits: 16 MiB for 1000 streams. A stream that reads requests more each
+/// time.
 pub(super) const HANDED_BYTES_MAX: usize = 16 << 10;
-/// Requests of one stream that wait for the hub. The stream reads no further one meanwhile, so that many
-/// streams share the mailbox.
+/// Maximum number of pending requests per stream. A stream at the limit reads no further request, so that
+/// many streams share the mailbox.
 pub(super) const REQUESTS_MAX: usize = 32;
 
-/// What the hub and a stream's future share.
+/// State shared by the hub and a stream's future.
 pub(super) struct Outbox {
-    /// Known when the hub has opened the stream.
+    /// Set when the hub has opened the stream.
     pub(super) id: OnceLock<StreamId>,
     handed: Mutex<HandedParcels>,
     reader: AtomicWaker,
-    /// A place for each request on its way to the hub. The hub keeps a place while too many answers wait.
+    /// A permit per request in flight to the hub. The hub withholds permits while too many responses are
+    /// queued.
     pub(super) places: Semaphore,
-    /// Whether it is in the list of streams that the hub has to look at.
+    /// True while the stream is in the hub's list.
     pub(super) is_listed: AtomicBool,
     pub(super) is_closed: AtomicBool,
-    /// Notified once, when the stream has to end.
+    /// Notified once, when the hub closes the stream.
     ended: Notify,
 }
 
 #[derive(Default)]
 struct HandedParcels {
     parcels: VecDeque<Parcel>,
-    /// The hub has more than was handed over.
+    /// True if the hub has more than was delivered.
     has_more: bool,
-    /// Nothing is handed over any more: something is missing.
+    /// True once the hub has closed the stream: parcels were dropped, so later ones would leave a gap.
     has_ended: bool,
 }
 
-/// What the hub did for a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadResult {
-    /// Everything that the hub had for it.
+    /// The hub has no more parcels for the stream.
     All,
-    /// The hub has more, and has to be asked for it.
+    /// The hub has more, and must be notified to deliver them.
     Some,
 }
 
@@ -204,8 +203,8 @@ impl Outbox {
         }
     }
 
-    /// The hub's side: `take` moves parcels of so many bytes at the most and says whether there are more.
-    /// Nothing is moved while the reader has not read what it was handed.
+    /// Delivers parcels, on the hub thread. `take` moves parcels up to a number of bytes and returns whether
+    /// there are more. It is not called while the reader has [`HANDED_BYTES_MAX`] unread bytes.
     pub(super) fn hand(&self, take: impl FnOnce(usize, &mut VecDeque<Parcel>) -> bool) {
         let mut handed = self.handed.lock();
         if handed.has_ended {
@@ -225,7 +224,7 @@ impl Outbox {
         }
     }
 
-    /// The reader's side: moves what was handed over.
+    /// Moves the delivered parcels to the reader.
     pub(super) fn poll_read(&self, context: &mut Context<'_>, to: &mut VecDeque<Parcel>) -> Poll<ReadResult> {
         self.reader.register(context.waker());
         let mut handed = self.handed.lock();
@@ -237,7 +236,7 @@ impl Outbox {
         Poll::Ready(if has_more { ReadResult::Some } else { ReadResult::All })
     }
 
-    /// Ends the stream from the hub's side. What it was handed and has not read is dropped.
+    /// Closes the stream from the hub's side. Unread parcels are dropped.
     pub(super) fn end(&self) {
         let mut handed = self.handed.lock();
         handed.parcels.clear();
@@ -246,35 +245,34 @@ impl Outbox {
         self.ended.notify_one();
     }
 
-    /// Returns when the hub has ended the stream.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
     }
 
-    /// Notes that the hub has to look at the stream. True if the caller has to list it.
+    /// Marks the stream as listed. Returns true if the caller must add it to the list.
     fn is_to_be_listed(&self) -> bool {
         !self.is_listed.swap(true, SeqCst)
     }
 }
 
 const AWAKE: u8 = 0;
-/// Entries do not matter: there are no watchers.
+/// Parked without watchers: entries do not wake the thread.
 const IDLE: u8 = 1;
-/// Entries matter.
+/// Parked with watchers: entries wake the thread.
 const FOLLOWING: u8 = 2;
 
-/// What ends a sleep besides requests.
+/// Events that end a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     Requests,
     RequestsAndEntries,
 }
 
-/// The state of the thread.
+/// Sleep state of the hub thread.
 ///
-/// The thread announces its sleep, looks for work once more, and then parks. What arrives after the
-/// announcement changes the state back, so that the thread does not park. Both sides write first and read
-/// then, with a full fence between: one of them sees the other.
+/// The thread announces its sleep, checks for work once more, and then parks. Work that arrives after the
+/// announcement resets the state, so that the thread does not park. Both sides write first and then read,
+/// with a full fence in between, so at least one sees the other's write.
 #[derive(Debug, Default)]
 pub(super) struct Waker {
     state: AtomicU8,
@@ -282,13 +280,13 @@ pub(super) struct Waker {
 }
 
 impl Waker {
-    /// To be called by the thread before its first sleep.
+    /// Registers the calling thread, before its first sleep.
     pub(super) fn is_called_by_its_thread(&self) {
         self.thread.set(std::thread::current()).expect("one thread");
     }
 
-    /// The store has published a revision. Wait-free; one fence and one load while the thread is awake or has
-    /// no watchers.
+    /// Called after the store has published a revision. Wait-free; a fence and a load while the thread is
+    /// awake or has no watchers.
     pub(super) fn entry_ended(&self) {
         fence(SeqCst);
         if self.state.load(SeqCst) == FOLLOWING {
@@ -296,7 +294,7 @@ impl Waker {
         }
     }
 
-    /// A request was put down.
+    /// Called after a message was queued.
     pub(super) fn mail_arrived(&self) {
         fence(SeqCst);
         if self.state.load(SeqCst) != AWAKE {
@@ -305,7 +303,7 @@ impl Waker {
     }
 
     fn wake(&self) {
-        // The thread that changes the state unparks, once for each sleep.
+        // Only the thread that changes the state unparks, once per sleep.
         if self.state.swap(AWAKE, SeqCst) != AWAKE
             && let Some(thread) = self.thread.get()
         {
@@ -313,7 +311,7 @@ impl Waker {
         }
     }
 
-    /// Announces a sleep. The thread has to look for work once more.
+    /// Announces a sleep. The thread must then check for work once more.
     pub(super) fn announce_sleep(&self, until: Until) {
         let state = match until {
             Until::Requests => IDLE,
@@ -323,7 +321,7 @@ impl Waker {
         fence(SeqCst);
     }
 
-    /// Sleeps, unless something has arrived since the announcement.
+    /// Sleeps, unless work has arrived since the announcement.
     pub(super) fn sleep(&self, longest: Option<Duration>) {
         while self.state.load(SeqCst) != AWAKE {
             match longest {
@@ -337,7 +335,7 @@ impl Waker {
         self.state.store(AWAKE, SeqCst);
     }
 
-    /// There was work after the announcement.
+    /// Cancels the announcement, since there was work after it.
     pub(super) fn stay_awake(&self) {
         self.state.store(AWAKE, SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Streams that read, stop reading and go, on a store in memory.
+//! Tests of streams that read, stop reading and close, with a store in memory.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Bench {
         Bench { writer, thread, index: 0 }
     }
 
-    /// An entry with one put of `bytes`.
+    /// Applies an entry with a put of `bytes`.
     fn put(&mut self, bytes: usize) {
         self.index += 1;
         self.writer.begin().put(b"k", &vec![7; bytes], 0);
@@ -61,7 +61,7 @@ async fn request(stream: &WatchStream, request: WatchRequest) {
     stream.request(request).await.unwrap();
 }
 
-/// Encoded bytes of what is read until there are `wanted`.
+/// Reads until there are `wanted` encoded bytes. Returns their number.
 async fn read(stream: &WatchStream, wanted: usize) -> usize {
     let (mut encoder, mut frames, mut bytes) = (Encoder::new(1, 2, 1 << 20), Vec::new(), 0);
     while bytes < wanted {

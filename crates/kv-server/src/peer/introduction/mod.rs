@@ -1,30 +1,28 @@
-//! Members at addresses that this member's list does not hold yet.
+//! Members at addresses that this member's configuration does not contain.
 //!
-//! A member that was away has an old list of members. The leader may have been added meanwhile, or may have
-//! moved, and only the leader can bring the list up to date. A list may also be ahead of the members, or have
-//! a misspelt address. So a sender says in its hello where it listens.
+//! A member that was offline has an outdated configuration. The leader may have been added or moved since,
+//! and only the leader can send the update. A configuration may also be ahead of the members, or contain a
+//! misspelt address. A sender therefore claims its listen URLs in its hello.
 //!
 //! ```text
-//!   hello with an unknown id, or other URLs ──▶ Members asked at those URLs ──list names both──▶ introduced
-//!   own list: holds that address, or a removal ──▶ introduction over
+//!   hello with an unknown ID, or other URLs ──▶ Members query to those URLs ──lists both──▶ introduced
+//!   own configuration: contains that address, or a removal ──▶ introduction removed
 //! ```
 //!
 //! Invariants:
-//! - An introduced member may send messages and snapshots, and is answered. It counts for nothing: Raft goes
-//!   by its own configuration.
-//! - A member that answers where the list says is not introduced anywhere else, and a removed one nowhere. A
-//!   member that is alone in its list introduces no one.
-//! - The claim is checked by a call in the other direction: the member itself must answer there. If this
-//!   member is reached inside TLS, URLs without TLS are not asked: the server there must have a valid
-//!   certificate. Without TLS a peer port trusts its network, as etcd's does: ids are public, and a member
-//!   has no secret.
-//! - A listed member is not dialled anywhere else while it answers where the list has it. Each move is
-//!   logged.
-//! - Checks have few places, which one address cannot keep from the others; see `places`.
+//! - An introduced member may send messages and snapshots, and receives responses. Quorums are not affected:
+//!   Raft uses its own configuration.
+//! - A member that responds at its listed URLs is not introduced at others, and a removed member is never
+//!   introduced. A member that is alone in its configuration introduces no members.
+//! - A claim is verified by a call in the opposite direction: the member must respond at the claimed URLs. If
+//!   this member's own URLs use TLS, claimed URLs must too, so that the server there needs a valid certificate.
+//!   Without TLS a peer port trusts its network, as in etcd: IDs are public, and members have no secret.
+//! - A listed member is not dialed at other URLs while it responds at the listed ones. Each move is logged.
+//! - Concurrent checks are limited, and no address can occupy all slots; see `places`.
 //!
-//! Knows nothing of connections: `transport` dials.
+//! Connections are opened by `transport`.
 
-mod places; // claims that are being checked
+mod places; // limit of concurrent checks
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,18 +35,18 @@ use process::log::Pace;
 use places::ClaimPlaces;
 pub(super) use places::Ticket;
 
-/// Members held. A cluster has seldom more than seven, so more are strangers' work. The oldest is dropped,
-/// and is asked again with its next hello.
+/// Maximum number of introduced members. Clusters rarely have more than seven, so a larger number indicates
+/// an attack. The oldest is evicted, and is checked again with its next hello.
 const INTRODUCED_MAX: usize = 16;
-/// URLs of one member. One with more is not introduced.
+/// Maximum number of URLs per member. A claim with more is ignored.
 const URLS_MAX: usize = 8;
-/// Bytes of them all: eight of the longest names of hosts. A member with more is not introduced.
+/// Maximum total size of the URLs: eight of the longest host names. A larger claim is ignored.
 const URLS_BYTES_MAX: usize = 4 << 10;
 
 #[derive(Debug)]
 struct IntroducedMember {
     urls: Vec<String>,
-    /// What the list said last. Empty: the member was not in it.
+    /// URLs in the latest configuration; empty if the member was not listed.
     listed: Vec<String>,
     number: u64,
 }
@@ -57,14 +55,14 @@ struct IntroducedMember {
 pub(super) struct Introductions {
     held: HashMap<u64, IntroducedMember>,
     places: ClaimPlaces,
-    /// Of lines about introductions.
+    /// Rate limit of log lines about introductions.
     pub pace: Pace,
     next: u64,
 }
 
 impl Introductions {
-    /// A place to check a claim, if there is one. `source`: the address that it comes from; none of a Unix
-    /// socket. To be followed by [`Introductions::end`].
+    /// Acquires a slot to check a claim, if one is available. `source` is the remote address, None for a Unix
+    /// socket. The caller releases the slot with [`Introductions::end`].
     pub fn begin(&mut self, id: u64, urls: &[String], source: Option<IpAddr>) -> Option<Ticket> {
         self.places.begin(id, urls, source, Instant::now())
     }
@@ -73,7 +71,7 @@ impl Introductions {
         self.places.end(number);
     }
 
-    /// Takes a member in, which the list has at `listed`.
+    /// Introduces a member, which the configuration has at `listed`.
     pub fn hold(&mut self, id: u64, urls: Vec<String>, listed: Vec<String>) {
         if self.held.len() >= INTRODUCED_MAX && !self.held.contains_key(&id) {
             let oldest = self.held.iter().min_by_key(|(_, introduced)| introduced.number).map(|(id, _)| *id);
@@ -87,7 +85,7 @@ impl Introductions {
         self.held.remove(&id);
     }
 
-    /// Ends the introductions that the list has overtaken.
+    /// Removes introductions that the new configuration supersedes.
     pub fn follow(&mut self, members: &[FirstMember], is_removed: impl Fn(u64) -> bool) {
         self.held.retain(|id, introduced| {
             let before = std::mem::replace(&mut introduced.listed, listed(members, *id));
@@ -100,21 +98,22 @@ impl Introductions {
         self.held.contains_key(&id)
     }
 
-    /// Members with the URLs that they were introduced with.
+    /// Returns the introduced members and their claimed URLs.
     pub fn urls(&self) -> impl Iterator<Item = (u64, Vec<String>)> + '_ {
         self.held.iter().map(|(id, introduced)| (*id, introduced.urls.clone()))
     }
 }
 
-/// What a hello says: where the list has this member, and where it listens by its flags.
+/// Builds the claim of a hello: this member's listed URLs, then the advertised ones that are missing there.
 pub(super) fn claim(own: &[String], advertised: &[String]) -> String {
     let is_more = |url: &&String| may_be_asked(url, own) && !own.contains(url);
-    // A bug to be found: a member that the lists have elsewhere is found by no member that restarts.
+    // Mutant: a member that moved cannot be found by members that restart.
     let more = advertised.iter().filter(|_| !base::mutant("hello-of-the-list-alone")).filter(is_more);
     own.iter().chain(more).take(URLS_MAX).map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// The URLs that a hello claims, if they may be asked. `own`: those of this member.
+/// Parses the URLs of a claim. Returns None if they exceed the limits or may not be dialed. `own` are this
+/// member's URLs.
 pub(super) fn claimed(urls: &str, own: &[String]) -> Option<Vec<String>> {
     let is_bounded = urls.len() <= URLS_BYTES_MAX && urls.split(',').take(URLS_MAX + 1).count() <= URLS_MAX;
     let sound = is_bounded && urls.split(',').all(|url| may_be_asked(url, own));
@@ -126,19 +125,18 @@ fn may_be_asked(url: &str, own: &[String]) -> bool {
     url.starts_with("https://") || (!needs_tls && url.starts_with("http://"))
 }
 
-/// Whether `listed` has all of these URLs.
 pub(super) fn holds_all(listed: &[String], urls: &[String]) -> bool {
     urls.iter().all(|url| listed.contains(url))
 }
 
-/// The URLs that a list has for a member; none if it is not in the list.
+/// Returns the member's listed URLs, empty if it is not listed.
 pub(super) fn listed(members: &[FirstMember], id: u64) -> Vec<String> {
     let member = members.iter().find(|member| member.id == id);
     member.map(|member| member.peer_urls.clone()).unwrap_or_default()
 }
 
-/// Whether the cluster that answers at the URLs of `from` is this one, with both members in it. Its list may
-/// have `from` elsewhere.
+/// Reports whether the cluster that responded at the URLs of `from` is this one and contains both members. It
+/// may list other URLs for `from`.
 pub(super) fn vouches(running: &RunningCluster, identity: &Identity, from: u64) -> bool {
     running.has(identity) && running.members.iter().any(|member| member.id == from)
 }

@@ -1,10 +1,10 @@
-//! Claims that are being checked, and who made them.
+//! Slots for claims that are being checked.
 //!
 //! Invariants:
-//! - At most [`PLACES_MAX`] claims are checked at a time, and the same claim once.
-//! - A claim from an address that has none takes the oldest place of the address that has most. So an address
-//!   that fills all places delays no other address.
-//! - Of one address, a claim takes the oldest place if that has been held for [`KEPT_FOR`].
+//! - At most [`PLACES_MAX`] claims are checked concurrently, and equal claims once.
+//! - A claim from an address without a slot evicts the oldest claim of the address with the most slots, so
+//!   that an address that fills all slots does not delay other addresses.
+//! - Otherwise a claim evicts the oldest one of the same address, if that is at least [`KEPT_FOR`] old.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// A claim beyond it displaces an older one, or is not checked and comes again with the sender's next
-/// attempt.
+/// Maximum number of concurrent checks. A further claim evicts an older one, or is dropped and repeated with
+/// the sender's next attempt.
 pub(super) const PLACES_MAX: usize = 4;
-/// Four round trips between continents: an honest claim is verified in this time.
+/// Minimum age for an eviction by the same address. Four intercontinental round trips, enough to verify an
+/// honest claim.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// Where a claim comes from: an address, or a Unix socket. An IPv6 network of 64 bits is one address.
+/// Source of a claim: an address, or None for a Unix socket. A 64-bit IPv6 network counts as one address.
 type ClaimSource = Option<IpAddr>;
 
 #[derive(Debug)]
@@ -32,24 +33,24 @@ struct ClaimPlace {
     displaced: Arc<Notify>,
 }
 
-/// A place for one check.
+/// Slot of one check.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     pub number: u64,
-    /// Notified once when another claim has the place.
+    /// Notified when the slot is reassigned.
     pub displaced: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ClaimPlaces {
-    /// By number, so that the first is the oldest.
+    /// Slots by number: the first is the oldest.
     held: BTreeMap<u64, ClaimPlace>,
     next: u64,
 }
 
 impl ClaimPlaces {
-    /// A place to check that the member `id` is at `urls`, if there is one. To be followed by
-    /// [`ClaimPlaces::end`].
+    /// Acquires a slot to check that the member `id` is at `urls`, if one is available. The caller releases
+    /// it with [`ClaimPlaces::end`].
     pub fn begin(&mut self, id: u64, urls: &[String], source: ClaimSource, now: Instant) -> Option<Ticket> {
         let source = source.map(network);
         if self.held.values().any(|place| place.id == id && place.urls == urls) {
@@ -72,7 +73,7 @@ impl ClaimPlaces {
         self.held.remove(&number);
     }
 
-    /// The place that a claim from `source` takes.
+    /// Returns the slot that a claim from `source` may evict.
     fn displaceable(&self, source: ClaimSource, now: Instant) -> Option<u64> {
         let count = |source| self.held.values().filter(|place| place.source == source).count();
         let most = self.held.iter().max_by_key(|(number, place)| (count(place.source), Reverse(**number)));
@@ -100,7 +101,7 @@ fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// Takes a place, and says whether there was one.
+    /// Acquires a slot and returns its number.
     fn take(places: &mut ClaimPlaces, id: u64, source: &str, now: Instant) -> Option<u64> {
         let urls = vec![format!("http://{source}:{id}")];
         places.begin(id, &urls, Some(source.parse().unwrap()), now).map(|ticket| ticket.number)
@@ -141,7 +142,7 @@ mod tests {
         let urls = ["http://a:1".to_owned()];
         let first = places.begin(1, &urls, None, now).unwrap();
         assert!(places.begin(1, &urls, None, now).is_none());
-        // A liar's claim of the same id at another address does not hold up this one.
+        // A forged claim of the same ID at another address does not block this one.
         for id in 0..PLACES_MAX as u64 {
             take(&mut places, id, "10.0.0.1", now);
         }

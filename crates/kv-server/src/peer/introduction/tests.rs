@@ -28,7 +28,7 @@ fn a_list_vouches_for_a_member_of_this_cluster_wherever_it_has_it() {
 
 #[test]
 fn an_introduction_ends_when_the_list_has_the_address_or_no_longer_the_member() {
-    // The list at the introduction, the list later, whether the member is introduced still.
+    // Configuration at the introduction, later configuration, whether the introduction remains.
     let cases = [
         (vec![], vec![], true),
         (vec![], vec![member(3, "c")], true),
@@ -70,7 +70,7 @@ fn introductions_are_bounded() {
 fn a_claim_is_asked_only_within_its_bounds_and_only_inside_tls_if_this_member_is() {
     let long = format!("https://{}", "a".repeat(URLS_BYTES_MAX));
     let many = |count| vec!["https://a"; count].join(",");
-    // The claim, whether this member is reached inside TLS, the number of URLs to ask.
+    // Claim, whether this member uses TLS, the number of URLs to dial.
     let cases = [
         ("http://a:1".to_owned(), false, Some(1)),
         ("http://a:1,https://b:1".to_owned(), false, Some(2)),

@@ -38,7 +38,7 @@ impl AuthMethods for AuthCalls {
         request: Request<AuthStatusRequest>,
     ) -> Result<Reply<AuthStatusResponse>, Status> {
         let (asker, _) = self.admit(request)?;
-        // Needs no token. One that is not valid is refused, as in etcd.
+        // Needs no token, but rejects an invalid one, as in etcd.
         asker.caller(&self.member).await?;
         let state = self.state().await?;
         let header = self.member.header();
@@ -59,7 +59,7 @@ impl AuthMethods for AuthCalls {
         request: Request<AuthUserAddRequest>,
     ) -> Result<Reply<AuthUserAddResponse>, Status> {
         let (asker, AuthUserAddRequest { name, password, options, .. }) = self.admit(request)?;
-        // What could not be stored does not wait for its hash: a thousand such names may be long.
+        // Checked before hashing: a name that cannot be stored should not wait for the hash in memory.
         if name.len() > USER_NAME_BYTES_MAX {
             return Err(grpc_errors::refused(Error::RequestTooLarge));
         }
@@ -101,8 +101,8 @@ impl AuthMethods for AuthCalls {
         Ok(Reply::new(AuthUserDeleteResponse { header }))
     }
 
-    /// Without a password the hash of the request is taken, and with neither no password authenticates the
-    /// user: as etcd does.
+    /// Changes a password. Without a password it uses the hash in the request; with neither, no password
+    /// authenticates the user, as in etcd.
     async fn user_change_password(
         &self,
         request: Request<AuthUserChangePasswordRequest>,

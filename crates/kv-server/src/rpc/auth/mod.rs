@@ -1,9 +1,9 @@
 //! Auth: users, roles, permissions and tokens.
 //!
-//! * Who may call which method is in the one table of methods, and is checked before a method is reached.
-//!   Apply checks every change again.
-//! * Changes are proposed. Questions are answered from this member's state, after a read point.
-//! * A password is hashed here, before it is proposed. The log holds hashes only.
+//! * The table of methods defines the permission of each method, which is checked before the method is
+//!   called. Apply checks every change again.
+//! * Changes are proposed. Queries are served from this member's state, after a read point.
+//! * A password is hashed here, before it is proposed. The log contains hashes only.
 
 mod methods; // each method
 
@@ -24,7 +24,7 @@ use super::guard::{self, Asker};
 use crate::member::{Member, ProposeError};
 use auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
 
-/// How often a password is verified again because users or roles changed meanwhile.
+/// Maximum number of password verifications per call, repeated after concurrent changes of users or roles.
 const TRIES_MAX: usize = 10;
 
 /// The methods as tonic calls them.
@@ -54,20 +54,20 @@ impl AuthCalls {
         }
     }
 
-    /// The newest state.
+    /// Returns the state after a read point.
     async fn state(&self) -> Result<Arc<AuthState>, Status> {
         self.member.read_point().await.map_err(grpc_errors::read_point)?;
         Ok(self.member.auth.table.state())
     }
 
-    /// As `state`, for a method of root. The caller is looked at in that state too.
+    /// Like `state`, for methods of root. The caller is checked against the same state.
     async fn state_for_root(&self, asker: &Asker) -> Result<Arc<AuthState>, Status> {
         let state = self.state().await?;
         asker.caller(&self.member).await?.check_root().map_err(grpc_errors::refused)?;
         Ok(state)
     }
 
-    /// As `state`, for root and for a user to whom `is_own` applies.
+    /// Like `state`, for root and for users that satisfy `is_own`.
     async fn state_for(
         &self,
         asker: &Asker,
@@ -104,7 +104,7 @@ impl AuthCalls {
         Err(grpc_errors::refused(Error::AuthOldRevision))
     }
 
-    /// One try. `AuthOldRevision` if users or roles have changed since `state`.
+    /// Makes one attempt. Fails with `AuthOldRevision` if users or roles have changed since `state`.
     async fn verify_and_issue(
         &self,
         asker: &Asker,
@@ -147,7 +147,7 @@ impl AuthCalls {
         }
     }
 
-    /// A token that is signed, if tokens are. No entry of the log is needed for it.
+    /// Returns a signed token, if they are enabled. It needs no log entry.
     fn sign(
         &self,
         state: &AuthState,
@@ -180,7 +180,7 @@ impl AuthCalls {
     }
 }
 
-/// The permissions of a role. That of `root` has what it means.
+/// Returns the permissions of a role. For `root` they are its implicit ones.
 fn permissions(state: &AuthState, name: &str) -> Result<Vec<Permission>, Error> {
     let role = state.roles.get(name).ok_or(Error::RoleNotFound)?;
     if name == ROOT {

@@ -1,5 +1,5 @@
-//! Whether a change of the members would leave the cluster unable to commit: etcd's rules, from what one
-//! member sees.
+//! Checks whether a membership change would leave the cluster unable to commit: etcd's rules, from the view
+//! of one member.
 //!
 //! A member is *started* once it has published its name. Only voters count.
 
@@ -8,16 +8,15 @@ use std::time::Duration;
 use api::Error;
 use api::etcdserverpb::Member;
 
-/// A member counts as healthy after so long without a break: etcd's figure.
+/// Time of uninterrupted contact after which a member counts as healthy; the same as in etcd.
 const HEALTHY_AFTER: Duration = Duration::from_secs(5);
 
-/// What this member sees of the others.
 pub(super) struct MembersView<'a> {
     pub members: &'a [Member],
     pub own: u64,
-    /// How long a member has answered without a break.
+    /// Time of uninterrupted contact with a member.
     pub active_for: &'a dyn Fn(u64) -> Option<Duration>,
-    /// Members that the leader finds out of sync: their vote counts, and their state is with others.
+    /// Members out of sync according to the leader: their votes count, but they may lack state.
     pub out_of_sync: &'a [u64],
 }
 
@@ -26,7 +25,7 @@ impl MembersView<'_> {
         self.members.iter().filter(|member| !member.is_learner)
     }
 
-    /// Voters that are healthy and in sync, this member included.
+    /// Returns the number of voters that are healthy and in sync, including this member.
     fn healthy(&self) -> usize {
         let is_healthy =
             |id| id == self.own || (self.active_for)(id).is_some_and(|active| active > HEALTHY_AFTER);
@@ -66,11 +65,11 @@ pub(super) fn may_remove(view: &MembersView<'_>, id: u64) -> Result<(), Error> {
     if rest().filter(is_started).count() < quorum(rest().count()) {
         return Err(Error::MemberNotEnoughStarted);
     }
-    // A member that does not answer is no loss.
+    // Removing an unreachable member loses no votes.
     if id != view.own && (view.active_for)(id).is_none() {
         return Ok(());
     }
-    // One without a state votes, so the others must be a quorum without it.
+    // A member without state votes, so the remaining healthy members must be a quorum without it.
     if !view.is_in_sync(id) {
         let goes_on = view.healthy() >= quorum(rest().count());
         return if goes_on { Ok(()) } else { Err(Error::Unhealthy) };
@@ -82,7 +81,7 @@ pub(super) fn may_remove(view: &MembersView<'_>, id: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The promoted member counts, and counts as started.
+/// Checks a promotion. The promoted member counts as started.
 pub(super) fn may_promote(view: &MembersView<'_>) -> Result<(), Error> {
     let (count, started) = (view.voters().count(), view.voters().filter(is_started).count());
     if started + 1 < quorum(count + 1) { Err(Error::MemberNotEnoughStarted) } else { Ok(()) }
@@ -92,8 +91,8 @@ pub(super) fn may_promote(view: &MembersView<'_>) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// `1 2? ~3 4! 5+ 6-`: 1 is started and answers since ten seconds, 2 has not started, 3 is a learner, 4
-    /// is started and does not answer, 5 answers since five seconds, 6 is not in sync. This member is 1.
+    /// `1 2? ~3 4! 5+ 6-`: 1 is started and reachable for ten seconds, 2 has not started, 3 is a learner, 4
+    /// is started and unreachable, 5 is reachable for five seconds, 6 is not in sync. This member is 1.
     fn judged(members: &str, check: impl Fn(&MembersView<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let member = |word: &str| {
             let id = word.trim_matches(['~', '?', '!', '+', '-']).parse().unwrap();
@@ -140,10 +139,10 @@ mod tests {
             ("1 2 3!", 3, Ok(())),
             ("1 2 3!", 2, Err(Unhealthy)),
             ("1 2 3+", 2, Err(Unhealthy)),
-            ("1 2 3+", 3, Err(Unhealthy)), // It answers: the member counts, and is not healthy.
+            ("1 2 3+", 3, Err(Unhealthy)), // Reachable: the member counts, and is not healthy.
             ("1 2 3 4 5+", 5, Ok(())),
             ("1 ~2", 2, Ok(())),
-            // The state would leave with the member.
+            // The state would be lost with the member.
             ("1 2-", 1, Err(Unhealthy)),
             ("1 2-", 2, Ok(())),
             ("1 2 3-", 2, Err(Unhealthy)),
@@ -152,7 +151,7 @@ mod tests {
             ("1- 2 3!", 1, Err(Unhealthy)),
             ("1- 2", 2, Err(Unhealthy)),
             ("1- 2 3", 1, Ok(())),
-            ("1 2", 9, Ok(())), // The state machine says that it is not there.
+            ("1 2", 9, Ok(())), // The state machine reports the unknown member.
         ];
         for (members, id, wanted) in remove {
             assert_eq!(judged(members, |view| may_remove(view, id)), wanted, "remove {id} of {members}");

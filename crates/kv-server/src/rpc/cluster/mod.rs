@@ -1,9 +1,9 @@
-//! Cluster: who the members are, and changes of that.
+//! Cluster: membership and its changes.
 //!
-//! * This member judges whether a change is wise (`checks`). The state machine judges whether it is possible.
-//! * Which member is in sync, only the leader knows; another member asks it.
+//! * This member checks whether a change is safe (`checks`). The state machine checks whether it is valid.
+//! * Only the leader knows which members are in sync; all other members request that from it.
 
-mod checks; // whether a change would stop the cluster
+mod checks; // safety checks of membership changes
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,8 +28,8 @@ use config::Urls;
 use data_dir::added_member_id;
 use telemetry::metrics::Reason;
 
-/// What a learner has applied reaches the leader with its next answer to a heartbeat: one that has just begun
-/// to serve is promoted, as by etcd. One whose log is far from the leader's is refused at once.
+/// A learner reports its progress with its next heartbeat response, so a learner that has just caught up
+/// can be promoted, as in etcd. A learner with a log far from the leader's is rejected immediately.
 const REPORT_WITHIN: Duration = Duration::from_millis(500);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
@@ -41,14 +41,14 @@ impl ClusterCalls {
         guard::admit(&self.0, request)
     }
 
-    /// Refuses a member that is not one of the cluster.
+    /// Rejects the id of an unknown member.
     fn check_known(&self, id: u64) -> Result<(), Status> {
         let members = self.0.members().map_err(grpc_errors::record)?;
         let is_known = members.iter().any(|member| member.id == id);
         if is_known { Ok(()) } else { Err(grpc_errors::refused(Error::MemberNotFound)) }
     }
 
-    /// Refuses what `check` finds unwise, if this member is configured to check.
+    /// Rejects an unsafe change, if this member is configured to check.
     async fn judge(&self, check: impl FnOnce(&MembersView<'_>) -> Result<(), Error>) -> Result<(), Status> {
         if !self.0.reconfiguration.is_strict {
             return Ok(());
@@ -66,14 +66,13 @@ impl ClusterCalls {
         check(&view).map_err(grpc_errors::refused)
     }
 
-    /// As the function, of all voters.
     async fn out_of_sync(&self, members: &[MemberEntry]) -> Result<Vec<u64>, Status> {
         let voters = members.iter().filter(|member| !member.is_learner);
         let asked = voters.map(async |member| (member.id, self.progress_of(member.id).await));
         out_of_sync(join_all(asked).await)
     }
 
-    /// All members after the change.
+    /// Proposes the change and returns all members after it.
     async fn change(&self, asker: &Asker, change: Change) -> Result<Vec<MemberEntry>, Status> {
         let caller = asker.caller(&self.0).await?;
         match self.0.propose_change(&caller, change).await.map_err(Status::from)? {
@@ -99,7 +98,7 @@ impl ClusterCalls {
         self.change(asker, Change::Promote(id)).await
     }
 
-    /// How far the member is, as the leader says.
+    /// Returns the progress of a member as the leader knows it.
     async fn progress_of(&self, id: u64) -> Result<Progress, Status> {
         let member = &self.0;
         let leader = member.status().leader.ok_or_else(|| grpc_errors::refused(Error::NoLeader))?;
@@ -112,8 +111,8 @@ impl ClusterCalls {
     }
 }
 
-/// Voters that the leader does not find in sync: one for which there is no answer may be without a state. An
-/// error if there is an answer for none.
+/// Returns the voters that are not in sync according to the leader; unknown voters count, since they may
+/// have no state. Fails if the progress of all voters is unknown.
 fn out_of_sync(answers: Vec<(u64, Result<Progress, Status>)>) -> Result<Vec<u64>, Status> {
     let in_sync = |answer: &Result<Progress, Status>| answer.as_ref().is_ok_and(Progress::is_in_sync);
     let found = answers.iter().filter(|(_, answer)| !in_sync(answer)).map(|(id, _)| *id).collect();
@@ -123,7 +122,6 @@ fn out_of_sync(answers: Vec<(u64, Result<Progress, Status>)>) -> Result<Vec<u64>
     }
 }
 
-/// The URLs of a member, sorted.
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
     let bad = || grpc_errors::refused(Error::MemberBadURLs);
     let urls = Urls::collect(texts.iter().map(String::as_str)).map_err(|_| bad())?;
@@ -167,7 +165,7 @@ impl ClusterMethods for ClusterCalls {
         let (asker, request) = self.admit(request)?;
         let id = request.id;
         self.judge(|view| checks::may_remove(view, id)).await?;
-        // This member's own removal may reach it as the others' refusal only.
+        // A removed member may learn of its removal only from its peers' rejections.
         let is_own = id == self.0.ids.member && !self.0.roster.is_removed();
         let members = tokio::select! {
             biased;
@@ -188,7 +186,7 @@ impl ClusterMethods for ClusterCalls {
         let (asker, MemberUpdateRequest { id, peer_ur_ls }) = self.admit(request)?;
         let peer_urls = match peer_urls(&peer_ur_ls) {
             Ok(peer_urls) => peer_urls,
-            // Otherwise the change itself finds out: this member may not know yet what another one has added.
+            // Otherwise the change itself reports it: this member may not have applied a recent addition.
             Err(bad) => return Err(self.check_known(id).err().unwrap_or(bad)),
         };
         let members = self.change(&asker, Change::Update(MemberUpdate { id, peer_urls })).await?;

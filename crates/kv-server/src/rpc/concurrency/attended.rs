@@ -1,9 +1,9 @@
-//! Calls that finish their work when their client has gone.
+//! Calls that clean up after their client disconnects.
 //!
-//! The future of a call is dropped when the client resets it, when its connection ends, and at its deadline.
-//! A separate task finishes what the call has begun: a key that was put is deleted. When the member stops,
-//! the task ends as well: a wait may have no end. When the member's state is found to be wrong, the call
-//! ends: what it waits for would be judged by that state.
+//! The future of a call is dropped when the client resets it, when its connection closes, and at its
+//! deadline. A separate task then finishes the work, such as deleting a key that it put. When the member
+//! stops, the task exits as well, since a wait may be unbounded. When the member's state is found to be
+//! corrupt, the call fails: its condition would be evaluated on that state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tonic::Status;
 
 use crate::member::Fence;
 
-/// How long a task tries to finish. The leases that the services grant themselves have ended by then.
+/// Time limit for cleaning up. By then the leases granted by these services have expired.
 const FINISH_WITHIN: Duration = Duration::from_secs(60);
-/// Between two attempts: doubled after each, up to the last.
+/// Delay between two attempts; doubled after each, up to the maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Known to the task: whether the client waits, and the member goes on and is not fenced.
+/// Informs the task about the client, the stop of the member, and its fence.
 pub struct Attendance {
     client_gone: oneshot::Receiver<()>,
     stop: Stop,
@@ -31,8 +31,8 @@ pub struct Attendance {
 }
 
 impl Attendance {
-    /// Waits for `work` while the client is there and the member goes on and is not fenced. Otherwise
-    /// CANCELLED, UNAVAILABLE or DATA_LOSS.
+    /// Waits for `work` while the client is connected and the member is neither stopping nor fenced.
+    /// Otherwise fails with CANCELLED, UNAVAILABLE or DATA_LOSS.
     pub async fn during<T>(&mut self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         tokio::select! {
             biased;
@@ -43,8 +43,8 @@ impl Attendance {
         }
     }
 
-    /// Tries until `attempt` succeeds, for [`FINISH_WITHIN`]: the member may be busy, or without a leader.
-    /// Tries once if the client waits for its response. Gives up when the member stops.
+    /// Retries until `attempt` succeeds, for [`FINISH_WITHIN`]: the member may be busy, or without a
+    /// leader. Tries once if the client waits for its response. Gives up when the member stops.
     pub async fn finish<T, F>(&mut self, attempt: impl Fn() -> F)
     where
         F: Future<Output = Result<T, Status>>,
@@ -58,7 +58,7 @@ impl Attendance {
         }
     }
 
-    /// CANCELLED when the client has gone: it will not read the response. To be asked after the work.
+    /// Returns CANCELLED if the client has disconnected. Meant to be called after the work.
     pub fn check(&mut self) -> Result<(), Status> {
         match self.client_gone.try_recv() {
             Err(TryRecvError::Empty) => Ok(()),
@@ -67,7 +67,7 @@ impl Attendance {
     }
 }
 
-/// Runs `work` to its end, also when the returned future is dropped.
+/// Runs `work` to completion, even if the returned future is dropped.
 pub async fn attended<T, W>(
     stop: Stop,
     fence: Arc<Fence>,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use process::shutdown;
 
-    /// A call that waits for ever, and reports how its task ends.
+    /// A call that waits forever, and reports the result of its task.
     fn waiting(stop: Stop, report: mpsc::Sender<String>) -> impl Future<Output = Result<(), Status>> {
         attended(stop, Arc::default(), async move |mut attendance: Attendance| {
             report.send("waits".to_owned()).await.unwrap();
@@ -127,8 +127,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_call_has_begun_is_finished_though_the_member_is_busy() {
         let busy = || grpc_errors::refused(api::Error::TooManyRequests);
-        // Attempts that fail, attempts that are made, seconds that it takes, whether the member stops, and
-        // whether the client waits.
+        // Failing attempts, expected attempts, seconds taken, member stops, client waits.
         for (failures, attempts, seconds, stops, waits) in [
             (0, 1, 0, false, false),
             (4, 5, 0, false, false),

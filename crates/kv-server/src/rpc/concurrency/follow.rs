@@ -1,4 +1,4 @@
-//! The events of one key or prefix, as the watch hub delivers them to a separate client.
+//! The events of one key or prefix, from a watcher of the hub.
 //!
 //! Dropping it frees its watcher.
 
@@ -17,27 +17,26 @@ use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::rpc::guard::Asker;
 use crate::rpc::watch::{changed, review_now};
 
-/// Bytes that are encoded at once.
+/// Size of a chunk to encode.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A watcher in this process. As those of clients, it is looked at again after each change of users and
-/// roles, if the member is to do so.
+/// A watcher in this process. Like clients' watchers, it is checked again after each change of users and
+/// roles, if the member is configured to do so.
 pub struct Follow {
     member: Arc<Member>,
     asker: Asker,
     changes: Option<Receiver<()>>,
     stream: WatchStream,
     encoder: Encoder,
-    /// Frames that were encoded and not yet decoded.
     frames: BytesMut,
 }
 
-/// Why a watcher gets no more events.
+/// Reason why a watcher gets no more events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowEnd {
-    /// The revision that it needs was compacted, or the client may not read the keys. A look says which.
+    /// The required revision was compacted, or the client may not read the keys. A range request distinguishes the two.
     Ended,
-    /// A limit of all watchers, or of those of the client, is reached; or the client has not read a large
+    /// A limit of all watchers, or of the client's watchers, is reached; or the client has not read a large
     /// response for long.
     Refused,
     /// The member stops.
@@ -53,7 +52,7 @@ impl From<WatchStopped> for FollowEnd {
 impl Follow {
     pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, FollowEnd> {
         let Inner { member, asker } = inner;
-        // Before the check: a change after it has the watcher looked at again.
+        // Subscribed before the check, so that a later change triggers a new check.
         let changes = member.auth.changes.clone();
         let caller = asker.caller(member).await.map_err(|_| FollowEnd::Ended)?;
         let need = Need::Keys(KeyAccess::Read, request.keys());
@@ -66,7 +65,6 @@ impl Follow {
         Ok(Follow { member, asker, changes, stream, encoder, frames })
     }
 
-    /// Waits for the next response with events.
     pub async fn next(&mut self) -> Result<WatchResponse, FollowEnd> {
         loop {
             while let Some(response) = self.decoded() {
@@ -94,7 +92,7 @@ impl Follow {
         }
     }
 
-    /// The next whole response among the frames.
+    /// Decodes the next complete response from the frames.
     fn decoded(&mut self) -> Option<WatchResponse> {
         let (_, message) = grpc::take(&mut self.frames)?;
         Some(WatchResponse::decode(message).expect("the encoder of this process makes whole responses"))

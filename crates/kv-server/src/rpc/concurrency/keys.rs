@@ -18,7 +18,7 @@ impl Prefix {
         Prefix(prefix.freeze())
     }
 
-    /// The key of a lease: its number in hexadecimal digits, a negative one with its sign.
+    /// Returns the key of a lease: its number in hexadecimal digits, a negative one with its sign.
     pub fn key(&self, lease: i64) -> Bytes {
         let sign = if lease < 0 { "-" } else { "" };
         let digits = format!("{sign}{:x}", lease.unsigned_abs());
@@ -29,7 +29,7 @@ impl Prefix {
         self.0.clone()
     }
 
-    /// The end of the range of these keys: the slash becomes the next byte.
+    /// Returns the end of the range of these keys: the slash becomes the next byte.
     pub fn end(&self) -> Bytes {
         let mut end = BytesMut::from(&self.0[..]);
         *end.last_mut().expect("a prefix ends with a slash") += 1;
@@ -64,7 +64,7 @@ pub fn get(key: &Bytes) -> RangeRequest {
     RangeRequest { key: key.clone(), ..RangeRequest::default() }
 }
 
-/// True while the key is the one that was created at this revision; 0 where there is no key.
+/// Compares the create revision of the key; 0 means that there is no key.
 pub fn created_at(key: &Bytes, revision: i64) -> Compare {
     Compare {
         result: CompareResult::Equal as i32,

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! * A caller's key is `name/lease`, the lease in hexadecimal digits. It is attached to the lease, so it is
-//!   deleted when the lease ends.
-//! * The key with the smallest create_revision below `name/` owns the lock, or leads. The others wait: each
-//!   looks for the newest key before its own, waits until that is deleted, and looks again.
-//! * A waiting call holds one watcher. Nothing is polled.
-//! * When a waiting call ends by its client or its deadline, its key is deleted.
+//!   deleted when the lease expires.
+//! * The key with the smallest create_revision below `name/` owns the lock, or leads. Each other caller
+//!   waits until the key created last before its own is deleted, and checks again.
+//! * A waiting call holds one watcher; there is no polling.
+//! * When a waiting call is cancelled or reaches its deadline, its key is deleted.
 //! * Errors arrive as UNKNOWN with the text of the inner call: etcd runs these services on its own client.
 //!
 //! Both services share the keys of a name, as in etcd.
@@ -20,8 +20,8 @@ mod follow; // the events of one key or prefix
 mod inner; // the inner calls
 mod keys; // keys of a name, and their order
 
-mod attended; // calls that finish their work when their client has gone
-mod waiting; // waiting for the keys before one's own
+mod attended; // calls that clean up after their client disconnects
+mod waiting; // waiting for the preceding keys
 
 mod election; // Campaign, Proclaim, Leader, Resign
 mod lock; // Lock, Unlock

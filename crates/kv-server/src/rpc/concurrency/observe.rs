@@ -1,4 +1,4 @@
-//! Observe: the leader of the moment, each of its values, then the next leader.
+//! Observe: the current leader, each of its values, then the next leader.
 //!
 //! ```text
 //!   look for the first key ──none──▶ wait for a put below the name ─┐
@@ -6,9 +6,10 @@
 //!        └───────────────────────────────deleted───────────────────────────┘
 //! ```
 //!
-//! * Values between a look and its watcher are not lost: the watcher begins after the revision of the look.
-//! * The stream ends with OK when a revision that it needs was compacted, as in etcd, and when its client may
-//!   read the leader no more, if the member looks at watchers again.
+//! * Values written between a range and its watcher are not lost: the watcher starts after the revision of
+//!   the range.
+//! * The stream closes with OK when a required revision was compacted, as in etcd, and when its client may
+//!   no longer read the leader, if the member rechecks watchers.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,7 @@ use super::waiting::too_many;
 use crate::audit::AuditSubject;
 use admission::{CountedAnswer, Share};
 
-/// The responses to one observer.
+/// Returns the responses to one observer.
 pub fn leaders(
     inner: Inner,
     place: Share,
@@ -49,9 +50,8 @@ pub fn leaders(
 struct Observer {
     inner: Inner,
     prefix: Prefix,
-    /// The events of the leader's key.
     leader: Option<Follow>,
-    /// Responses of one batch of events.
+    /// Responses from one batch of events.
     ready: VecDeque<LeaderResponse>,
     _place: Share,
 }
@@ -72,7 +72,7 @@ impl Observer {
         }
     }
 
-    /// Keeps the values of a batch, up to the delete of the key.
+    /// Queues the values of a batch, up to the delete of the key.
     fn take(&mut self, response: WatchResponse) {
         for event in response.events {
             if is_delete(&event) {
@@ -89,7 +89,7 @@ impl Observer {
             self.audit(&status);
             FollowEnd::Stopped
         })?;
-        // Held until the watcher is open: then the answer is sent.
+        // Held until the watcher is open, which is when the response is sent.
         let CountedAnswer { response: first, mut memory } = read;
         let found = match first.kvs.into_iter().next() {
             Some(kv) => LeaderResponse { header: first.header, kv: Some(kv) },
@@ -105,14 +105,14 @@ impl Observer {
         Ok(found)
     }
 
-    /// The client does not learn why it has no answer. The audit log does.
+    /// Writes an audit line, since the client does not receive the error.
     fn audit(&self, status: &Status) {
         if let Some(call) = self.inner.asker.audited(&self.inner.member, Method::ElectionObserve) {
             call.end_of(AuditSubject::read(&self.prefix.start(), &self.prefix.end()), Err(status));
         }
     }
 
-    /// The first put below the name from a revision on. The header has the revision of the put.
+    /// Returns the first put below the name after a revision. The header has the revision of the put.
     async fn first_put(&self, start_revision: i64) -> Result<LeaderResponse, FollowEnd> {
         let request = CreateRequest {
             key: self.prefix.start(),

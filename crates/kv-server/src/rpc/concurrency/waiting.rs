@@ -1,4 +1,4 @@
-//! Waiting until all keys before one's own are deleted.
+//! Waiting until all preceding keys are deleted.
 
 use std::sync::Arc;
 
@@ -14,15 +14,14 @@ use super::keys::{self, Prefix};
 use admission::{ClientId, Share, Shares};
 use process::shutdown::Stop;
 
-/// Memory of the calls of locks and elections that are under way, observers included. Beyond it they are
-/// refused.
+/// Memory limit of active lock and election calls, observers included. Further calls are rejected.
 const BYTES_MAX: usize = 80 << 20;
-/// What a call holds, besides its name: a task and a watcher.
+/// Memory of a call, besides its name: a task and a watcher.
 const CALL_BYTES: usize = 8 << 10;
 /// Copies of the name that a call holds: in its request, its key, and its watcher.
 const NAME_COPIES: usize = 6;
 
-/// Places for calls, and the end of their waits. Cheap to clone.
+/// Permits for calls, and the implementation of their waits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct WaitingPlaces {
     places: Arc<Shares>,
@@ -34,7 +33,7 @@ impl WaitingPlaces {
         WaitingPlaces { places: Shares::new(BYTES_MAX, CALL_BYTES), stop }
     }
 
-    /// A place for one call, until it is dropped. A client with very many calls does not keep others out.
+    /// Returns a permit for one call. A client with very many calls does not block other clients.
     pub fn enter(&self, client: ClientId, name: &Bytes) -> Result<Share, Status> {
         let bytes = CALL_BYTES + NAME_COPIES * name.len();
         let place = self.places.take(client, bytes);
@@ -42,7 +41,7 @@ impl WaitingPlaces {
     }
 }
 
-/// Returns when no key below the name was created before this revision: at once for the first.
+/// Returns when no key below the name was created before this revision; immediately for the first.
 ///
 /// Keys that are created later do not matter, so each round leaves fewer keys.
 async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(), Status> {
@@ -53,8 +52,8 @@ async fn until_first(inner: &Inner, prefix: &Prefix, created: i64) -> Result<(),
     }
 }
 
-/// Waits until the key, which was created at this revision, is the first one. Returns the key. It may be
-/// gone, or be a later one of the same lease: its caller owns nothing.
+/// Waits until the key, which was created at this revision, is the first one. Returns the key. Fails if it
+/// was deleted, even if it was created again by the same lease.
 pub async fn until_owned(
     inner: &Inner,
     prefix: &Prefix,
@@ -68,8 +67,8 @@ pub async fn until_owned(
     if owns { Ok(held) } else { Err(grpc_errors::session_expired()) }
 }
 
-/// Waits for a delete of the key from a revision on. A compaction past it ends the wait as well, and the loss
-/// of the permission: the caller looks again.
+/// Waits for a delete of the key starting at a revision. Also returns when that revision is compacted or
+/// the permission is lost: the caller checks again.
 async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result<(), Status> {
     let request = CreateRequest { key, start_revision, no_put: true, ..CreateRequest::default() };
     let follow = async {
@@ -88,7 +87,7 @@ async fn until_deleted(inner: &Inner, key: Bytes, start_revision: i64) -> Result
     }
 }
 
-/// A call, or its watcher, beyond a limit.
+/// Returns the error of a call, or its watcher, beyond a limit.
 pub fn too_many() -> Status {
     grpc_errors::passed_on(grpc_errors::refused(api::Error::TooManyRequests))
 }

@@ -1,4 +1,4 @@
-//! The bodies of a call to tonic's services: counted, kept for the audit log, and ended in time.
+//! Request and response bodies of calls to tonic's services: metrics, the audit log, and deadlines.
 //!
 //! A message is counted by its frame: tonic hands out one frame per message unless the message is large.
 
@@ -21,19 +21,19 @@ use tonic::{Code, Status};
 use crate::audit::{AuditSubject, AuditedCall};
 use telemetry::metrics::{CallInProgress, Metrics};
 
-/// Bytes of a request that are kept until its call ends: a call may wait for hours. A longer request is
-/// replaced by what it names.
+/// Request bytes retained until the call completes, which may take hours. Of a longer request only the
+/// audit subject is retained.
 const KEPT_BYTES_MAX: usize = 4 << 10;
 
-/// What ends an answer before its end.
+/// Status that completes a response early.
 pub type EarlyEnd = Pin<Box<dyn Future<Output = Status> + Send>>;
 
-/// A request whose messages are counted. The end of a request is not the end of its call.
+/// A request body that counts its messages. The call may continue after its request is complete.
 pub struct RequestBody {
     pub body: Body,
     pub metrics: Arc<Metrics>,
     pub method: Method,
-    /// For the audit log, if there is one.
+    /// The request for the audit log, if that is enabled.
     pub kept: Option<KeptRequest>,
 }
 
@@ -64,15 +64,15 @@ impl http_body::Body for RequestBody {
     }
 }
 
-/// A request, as far as it came.
+/// The received part of a request.
 enum RequestPart {
-    /// With its prefix.
+    /// The received bytes, starting with the prefix.
     Bytes(BytesMut),
     Subject(AuditSubject),
 }
 
-/// The request of a call that the audit log will have. No more than `bytes_max` of it are kept: what is
-/// longer is refused.
+/// The request of a call, for the audit log. Retains at most `bytes_max`, since longer requests are
+/// rejected.
 #[derive(Clone)]
 pub struct KeptRequest {
     part: Arc<Mutex<RequestPart>>,
@@ -96,8 +96,8 @@ impl KeptRequest {
         framed.extend_from_slice(&data[..data.len().min(room)]);
         if framed.len() > KEPT_BYTES_MAX && RequestPart::is_whole(framed) {
             let message = first_message(std::mem::take(framed).freeze());
-            // The services' methods name one range at most, so that a refusal needs no search for it.
-            // Transactions do not come here.
+            // These methods name one range at most, so a rejection needs no search for it. Transactions
+            // take another path.
             *part = RequestPart::Subject(AuditSubject::of(self.method, message, None));
         }
     }
@@ -112,13 +112,13 @@ impl RequestPart {
         RequestPart::Bytes(BytesMut::new())
     }
 
-    /// Whether bytes that begin with a message have all of it.
+    /// Reports whether bytes starting with a message contain all of it.
     fn is_whole(framed: &[u8]) -> bool {
         Prefix::of(framed).is_some_and(|prefix| framed.len() - PREFIX_BYTES >= prefix.message_bytes)
     }
 }
 
-/// The message that a method without a stream of requests reads. What follows it is passed over.
+/// Returns the message of a method without a request stream. Further bytes are ignored.
 fn first_message(mut framed: Bytes) -> Bytes {
     let Some(prefix) = Prefix::of(&framed) else { return Bytes::new() };
     framed.advance(PREFIX_BYTES);
@@ -126,8 +126,8 @@ fn first_message(mut framed: Bytes) -> Bytes {
     framed
 }
 
-/// The revision in the header of an encoded answer, which has its prefix before it. The header is its first
-/// field. None where the answer has none, or not yet.
+/// Returns the revision in the header of an encoded response with its prefix. The header is its first
+/// field. None if it is absent, or incomplete.
 pub fn revision_in(framed: &[u8]) -> Option<i64> {
     let mut message = framed.get(PREFIX_BYTES..)?;
     let (number, kind) = decode_key(&mut message).ok()?;
@@ -139,12 +139,12 @@ pub fn revision_in(framed: &[u8]) -> Option<i64> {
     (header.revision != 0).then_some(header.revision)
 }
 
-/// A call until it has ended, for the counters and the audit log. One that is dropped before was given up by
-/// its client: its line in the log names what it asked for all the same.
+/// An open call, for metrics and the audit log. If it is dropped before completion, its client cancelled
+/// it; the audit log then still contains the request.
 pub struct OpenCall {
     counted: CallInProgress,
     method: Method,
-    /// Until its line is made.
+    /// None after the audit line was written.
     audited: Option<(AuditedCall, KeptRequest)>,
     revision: Option<i64>,
 }
@@ -158,9 +158,9 @@ impl OpenCall {
         OpenCall { counted, method, audited, revision: None }
     }
 
-    /// The same response; the call ends when its status is known.
+    /// Returns the same response, with a body that completes the call when its status is known.
     pub fn followed(mut self, response: Response<Body>, end: Option<EarlyEnd>) -> Response<Body> {
-        // An answer without a body has its status among the headers.
+        // A response without a body has its status in the headers.
         if let Some(status) = Status::from_header_map(response.headers()) {
             self.end(&status);
             return response;
@@ -177,7 +177,7 @@ impl OpenCall {
         if self.revision.is_none() {
             self.revision = revision_in(data);
         }
-        // A stream has its line with its first answer.
+        // A stream is logged with its first response.
         if self.method.kind() != CallKind::Unary {
             self.audit(Ok(self.revision));
         }
@@ -209,10 +209,10 @@ impl Drop for OpenCall {
     }
 }
 
-/// How an answer ends.
+/// The completion of a response.
 enum End {
     Own,
-    /// With this status, if it comes first.
+    /// The given status, if it becomes available first.
     Early(EarlyEnd),
     Ended,
 }
@@ -245,7 +245,7 @@ impl http_body::Body for ResponseBody {
             End::Early(end) => {
                 if let Poll::Ready(status) = end.as_mut().poll(context) {
                     self.end = End::Ended;
-                    self.body = Body::empty(); // What it waited for is dropped now.
+                    self.body = Body::empty(); // Drops the pending work of the body now.
                     self.call.end(&status);
                     let trailers = status.into_http::<()>().into_parts().0.headers;
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));

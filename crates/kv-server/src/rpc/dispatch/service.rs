@@ -1,5 +1,5 @@
-//! tonic's services: every method that is not answered in the connection's task, and the hot ones once more
-//! for calls that only tonic can read.
+//! tonic's services: every method that is not served in the connection's task, and hot methods for calls
+//! that only tonic can decode.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ impl Service<Request<Body>> for Dispatcher {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(())) // Nothing is held between calls.
+        Poll::Ready(Ok(())) // There is no shared capacity to wait for.
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
@@ -35,11 +35,11 @@ impl Service<Request<Body>> for Dispatcher {
             Ok(method) => method,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
-        // Each service looks at its metadata itself, since learners answer some.
+        // Each service checks its metadata itself, since learners serve some methods.
         let known = KnownFields::of(request.headers());
         let call = self.begin(method, request.headers(), &known, None, Ok(()));
         let message_bytes_max = self.member().limits.message_bytes_max();
-        // A call with a malformed timeout is refused before the audit log looks at it.
+        // A call with a malformed timeout is rejected without an audit line.
         let line = call.deadline.as_ref().ok().and_then(|_| call.asker.audited(self.member(), method));
         let audited = line.map(|line| (line, KeptRequest::new(method, message_bytes_max)));
         let kept = audited.as_ref().map(|(_, kept)| kept.clone());
@@ -80,14 +80,14 @@ impl Dispatcher {
         }
     }
 
-    /// What ends the body of an answer before its end: the deadline, the loss of a leader that a stream
-    /// needs, or a state that is found to be wrong.
+    /// Returns the future that completes the body of a response early: at the deadline, when a stream loses
+    /// a required leader, or when the state is found to be corrupt.
     fn early_end(&self, call: &Call) -> Option<EarlyEnd> {
         let deadline = call.deadline.as_ref().ok().copied().flatten();
         let is_stream = call.method.kind() != CallKind::Unary;
         let loss = (is_stream && call.needs_leader).then(|| self.member().leader_loss.clone());
         let reads_state = is_stream && methods::of(call.method).state == IntactRule::Intact;
-        // From now on: the body may be looked at only when the fence is down again.
+        // Created now, because the fence may be lowered again before the body is polled.
         let raised = reads_state.then(|| self.member().fence.raised());
         if deadline.is_none() && loss.is_none() && raised.is_none() {
             return None;
@@ -101,7 +101,7 @@ async fn early(
     loss: Option<LeaderLoss>,
     raised: Option<impl Future<Output = ()>>,
 ) -> Status {
-    // One that is not there ends nothing.
+    // Absent futures never complete.
     tokio::select! {
         biased;
         Some(()) = OptionFuture::from(raised) => grpc_errors::refused(Error::Corrupt),
@@ -113,19 +113,19 @@ async fn early(
     }
 }
 
-/// An error that tonic made before a method was reached, in the words of etcd's own server. It stands in the
-/// headers, where a call that went well has none.
+/// Translates an error that tonic returned before a method was reached into the text of etcd's server. The
+/// status is in the headers then, unlike for successful calls.
 fn translated(headers: &HeaderMap, reading: RequestForm) -> Option<Status> {
     let status = Status::from_header_map(headers)?;
     grpc_errors::as_grpc_go(&status, reading)
 }
 
-/// The method that a service answers on `path`, or the refusal that names what is not there.
+/// Returns the method for `path`, or an error that names the unknown service or method.
 fn resolve(path: &str) -> Result<Method, Status> {
     Method::of_path(path).ok_or_else(|| unknown(path))
 }
 
-/// Refuses a path that is no part of the API.
+/// Returns the error for a path that is not part of the API.
 fn unknown(path: &str) -> Status {
     let Some((service, name)) = path.strip_prefix('/').unwrap_or(path).rsplit_once('/') else {
         return grpc_errors::malformed_path(path);
@@ -137,7 +137,7 @@ fn unknown(path: &str) -> Status {
     }
 }
 
-/// A method that answers with a stream reads its request as one message of a stream.
+/// Returns the form of a method's request. A server stream reads its request as a message of a stream.
 fn reading(method: Method) -> RequestForm {
     match method.kind() {
         CallKind::Unary => RequestForm::Unary,

@@ -1,6 +1,6 @@
-//! The methods whose requests and answers are streams, served inside the connection's task.
+//! Methods with request and response streams, served inside the connection's task.
 //!
-//! A stream with `hasleader: true` ends when this member has known no leader for three election timeouts.
+//! A stream with `hasleader: true` fails when this member has known no leader for three election timeouts.
 
 use api::{Error, Method};
 use http::HeaderMap;
@@ -18,7 +18,7 @@ use telemetry::metrics::MessageCounter;
 pub struct StreamCall {
     which: StreamMethod,
     call: Call,
-    /// Of a stream that is compressed.
+    /// Error of a call with compressed messages.
     refusal: Option<Box<Status>>,
 }
 

@@ -1,9 +1,9 @@
-//! Memory of answers that are made in apply: previous values, and ranges of transactions that write.
+//! Memory of responses that are created during apply: previous values, and ranges in writing transactions.
 //!
-//! After the commit such an answer cannot be refused or wait, so its memory is admitted before the proposal.
-//! What the answer will hold is read in advance, and dropped: writes that are applied in between can change
-//! it, so the figure is exact for the moment before the proposal only. Members without a waiting caller make
-//! no answer.
+//! After the commit such a response can neither be rejected nor wait, so its memory is admitted before the
+//! proposal. The required size is determined by reading the data in advance. Concurrent writes can change
+//! it, so it is exact only for the moment before the proposal. Members without a waiting caller create no
+//! response.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tonic::Status;
 use crate::member::Member;
 use admission::{ClientId, PAIR_BYTES, Pass, SMALL_BYTES};
 
-/// An answer of so many bytes is not counted: the command and its bookkeeping take as much.
+/// Responses up to this size are not counted: the command and its bookkeeping take as much.
 const UNCOUNTED_BYTES: u64 = 4 << 10;
 
 pub fn of_put(request: &PutRequest) -> Vec<RangeRequest> {
@@ -28,7 +28,7 @@ pub fn of_delete(request: &DeleteRangeRequest) -> Vec<RangeRequest> {
     request.prev_kv.then(|| pairs(&request.key, &request.range_end)).into_iter().collect()
 }
 
-/// Of both branches, since only apply knows which one is taken.
+/// Returns the reads of both branches, since only apply knows which of them is executed.
 pub fn of_txn(request: &TxnRequest) -> Vec<RangeRequest> {
     let mut reads = Vec::new();
     let mut rest: Vec<&RequestOp> = request.success.iter().chain(&request.failure).collect();
@@ -44,12 +44,11 @@ pub fn of_txn(request: &TxnRequest) -> Vec<RangeRequest> {
     reads
 }
 
-/// Everything of these keys.
 fn pairs(key: &Bytes, range_end: &Bytes) -> RangeRequest {
     RangeRequest { key: key.clone(), range_end: range_end.clone(), ..RangeRequest::default() }
 }
 
-/// Takes memory for an answer that consists of these reads. Refuses one of more than `bytes_max`.
+/// Admits memory for a response that consists of these reads. Rejects more than `bytes_max`.
 pub async fn admit(
     member: &Arc<Member>,
     client: ClientId,
@@ -70,7 +69,7 @@ pub async fn admit(
     let read = move |meter: &dyn mvcc::Meter| {
         reads.iter().try_fold(0, |bytes, read| match state_machine::range(&store, read, meter) {
             Ok(answer) => Ok(bytes + answer.encoded_len()),
-            // Whether it is refused is decided in apply, by the state that it finds.
+            // Apply decides on the rejection, based on the state at that time.
             Err(Failure::Refused(_)) => Ok(bytes),
             Err(failure) => Err(failure),
         })
@@ -82,7 +81,8 @@ pub async fn admit(
     }
 }
 
-/// An upper bound on few keys, from the index and the block directory; `None` if they have to be read.
+/// Returns an upper bound for a few keys, from the index and the block directory; `None` if they have to be
+/// read.
 fn bound(member: &Member, reads: &[RangeRequest]) -> Option<u64> {
     let mut bytes = 0;
     for read in reads {

@@ -1,19 +1,18 @@
-//! Ranges whose answer is sent as it is made.
+//! Ranges with a response that is sent as it is produced.
 //!
 //!   turn ─▶ find, measure ─▶ turn given back ─▶ (turn ─▶ window ─▶ sent ─▶ turn given back) for each window
 //!
-//! * What is long is done on blocking threads, within a turn. The gate of turns serves connections in turn,
-//!   and a connection has one of them at most. Who waits is not refused. Work that was begun keeps its turn
-//!   to its end, even if its client is gone.
-//! * So windows take 3 × 32 MiB at the most, however many clients ask. Between its turns an answer holds 12
-//!   bytes per key, and what it has of the block that is written at the time.
-//! * A client that was too slow for its turn gets smaller windows, so that it does not make the member read
-//!   for nothing.
-//! * Refusals come before the first byte. After it the message is only broken off: by damage, or because it
-//!   kept too many deleted block files.
+//! * Long work runs on blocking threads with a permit. The gate serves connections round-robin, and a
+//!   connection holds one permit at most. Waiting calls are not rejected. Started work retains its permit
+//!   until it finishes, even if its client disconnects.
+//! * So windows use at most 3 × 32 MiB for any number of clients. Between permits a response holds 12 bytes
+//!   per key, and the rest of the block that is being written.
+//! * A client that was too slow for its permit gets smaller windows, so that it does not cause wasted
+//!   reads.
+//! * Rejections happen before the first byte. After it the message can only be aborted: because of
+//!   corruption, or because it pinned too many deleted block files.
 //!
-//! Serializable or not, the range is of the moment when it is found: later than the read point that was
-//! waited for.
+//! Serializable or not, the range reflects the state when it is found, which is later than the read point.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,30 +32,30 @@ use auth::Caller as Reader;
 use grpc_server::http2::{LongAnswer, Part, PartRoom, frame_prefix};
 use telemetry::metrics::UnderWay;
 
-/// A store of scattered keys is read as a whole for each window: nine times for a million keys with values of
-/// 256 bytes.
+/// With scattered keys the whole store is read for each window: nine times for a million keys with values
+/// of 256 bytes.
 const WINDOW_BYTES: usize = 32 << 20;
-/// For a client that takes little in its turn: what a connection buffers of one answer.
+/// Window of a client that takes little per permit: the amount that a connection buffers of one response.
 const WINDOW_BYTES_MIN: usize = 1 << 20;
-/// Bytes per key while a range is found.
+/// Memory per key while a range is being found.
 const FOUND_BYTES: u64 = 32;
 
-/// One large range, asked for and perhaps begun.
+/// A large range, which may have started.
 pub struct LargeAnswer {
     member: Arc<Member>,
     client: ClientId,
     reader: Reader,
     room: PartRoom,
     request: RangeRequest,
-    /// As far as known before it is found.
+    /// Estimated number of keys, until the range is found.
     keys: u64,
-    /// When its client wants no more of it.
+    /// Deadline of the client.
     pub deadline: Option<Instant>,
     begun: Option<Arc<LargeMessage>>,
     window: Window,
 }
 
-/// The window that was made last, to see how much of it the client took in its turn.
+/// The previous window, to determine how much of it the client took while the permit was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     start: u64,
@@ -67,8 +66,8 @@ struct Window {
 impl Window {
     const FIRST: Window = Window { start: 0, end: 0, bytes_max: WINDOW_BYTES };
 
-    /// The most that the window from `start` on should have: twice what was taken of one that was not taken
-    /// whole, and twice the size of one that was.
+    /// Returns the maximum size of the window at `start`: twice the amount taken of the previous window, or
+    /// twice its size if it was taken completely.
     fn bytes_max_from(&self, start: u64) -> usize {
         let was_taken = start >= self.end;
         let base = if was_taken { self.bytes_max } else { (start - self.start) as usize };
@@ -76,18 +75,18 @@ impl Window {
     }
 }
 
-/// The message: what comes before the pairs, the pairs, what comes after them.
+/// The parts of the message: the fields before the pairs, the pairs, the fields after them.
 struct LargeMessage {
     before: Bytes,
     range: LargeRange,
     after: Bytes,
-    /// Memory of the places.
+    /// Memory for the positions of the pairs.
     places: Pass,
     _open: UnderWay,
 }
 
 impl LargeAnswer {
-    /// Nothing is read yet.
+    /// Returns a response that has not been read yet.
     pub fn new(
         member: Arc<Member>,
         client: ClientId,
@@ -109,7 +108,7 @@ impl LargeAnswer {
         }
     }
 
-    /// Does `work` on a blocking thread, within a turn.
+    /// Runs `work` on a blocking thread, with a permit.
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Meter) -> Result<T, Failure> + Send + 'static,
@@ -135,12 +134,12 @@ impl LargeMessage {
         Ok(LargeMessage { before, range, after, places, _open: open })
     }
 
-    /// Where the pairs end.
+    /// Returns the position after the last pair.
     fn pairs_end(&self) -> u64 {
         self.before.len() as u64 + self.range.pairs_bytes()
     }
 
-    /// The bytes from `position` on, if they are no pair's.
+    /// Returns the bytes at `position`, unless they belong to a pair.
     fn around(&self, position: u64) -> Option<Bytes> {
         let rest = |bytes: &Bytes, from: u64| bytes.slice(usize::try_from(from).expect("inside of it")..);
         if position < self.before.len() as u64 {
@@ -185,17 +184,17 @@ impl LargeAnswer {
         }
         let places = self.member.admission.places.enter(self.client, self.keys * FOUND_BYTES).await;
         let mut places = places.map_err(|_| grpc_errors::reads_exhausted())?;
-        // The turn ends here: the client has not said yet that it takes anything.
+        // The permit is released here: the client has not taken anything yet.
         let caller = self.client.caller;
         let found = self.in_turn(move |meter| {
             let range = LargeRange::find(&store, &request, caller, meter)?;
-            // More than was asked for if each pair has a block, or a record of the open block.
+            // Needs more than requested if each pair has a separate block, or a record of the open block.
             let fits = places.try_resize(range.memory_bytes());
             Ok((range, fits.then_some(places)))
         });
         let ((range, places), _turn) = found.await?;
         let places = places.ok_or_else(grpc_errors::reads_exhausted)?;
-        // The permissions under which it was begun must still be those.
+        // The permissions must not have changed since the start.
         let unchanged = self.reader.check_unchanged(self.member.auth.table.revision());
         unchanged.map_err(grpc_errors::refused)?;
         let begun = LargeMessage::new(&self.member, range, places)?;

@@ -1,4 +1,4 @@
-//! Serializable ranges of one key, answered without a future and without an allocation.
+//! Serializable ranges of one key, served without a future or an allocation.
 //!
 //! One range: the request is decoded in place, one lookup under the lock, one copy of the pair into a buffer
 //! of this thread, from where it is copied into the connection's.
@@ -16,10 +16,10 @@ use crate::rpc::guard::Asker;
 use auth::Caller;
 use grpc_server::http2::{SendNow, frame_prefix};
 
-/// A larger answer waits for its connection in any case. Bounds the buffer of a thread.
+/// A larger response has to wait for its connection anyway. Bounds the per-thread buffer.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// What a thread uses again for each answer.
+/// Per-thread buffers, reused for each response.
 #[derive(Default)]
 struct Scratch {
     response: RangeResponse,
@@ -30,8 +30,8 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Sends the answer of a range that waits for nothing. None if it was not sent: then it is for
-/// [`super::methods::range_or_large`], which refuses what is to be refused.
+/// Sends the response of a range that does not have to wait. Returns None if it was not sent: then
+/// [`super::methods::range_or_large`] has to serve or reject it.
 pub fn range(member: &Member, asker: &Asker, message: &Bytes, send: &mut SendNow<'_>) -> Option<()> {
     let request = RangeRequest::decode(message.clone()).ok()?;
     if !request.serializable || !is_get(&request) || validate::range(&request).is_err() {
@@ -41,14 +41,13 @@ pub fn range(member: &Member, asker: &Asker, message: &Bytes, send: &mut SendNow
     check_range(member, &caller, &request).ok()?;
     SCRATCH.with_borrow_mut(|Scratch { response, frame }| {
         let framed = frame_of(member, &caller, &request, response, frame);
-        // The pair may be a slice of a block.
+        // Release the pair, which may pin a block.
         response.kvs.clear();
         let is_sent = framed.is_some() && send(frame);
         is_sent.then(|| member.metrics.keys.ranges.inc()).map(drop)
     })
 }
 
-/// Makes the frame of an answer, if it is small.
 fn frame_of(
     member: &Member,
     caller: &Caller,
@@ -57,7 +56,7 @@ fn frame_of(
     frame: &mut Vec<u8>,
 ) -> Option<()> {
     get(&member.store, request, response).ok()?;
-    // The permissions under which it was read must still be those.
+    // The permissions must not have changed since the read.
     caller.check_unchanged(member.auth.table.revision()).ok()?;
     member.fill_header(&mut response.header);
     let bytes = response.encoded_len();

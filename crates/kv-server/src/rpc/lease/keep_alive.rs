@@ -1,9 +1,10 @@
-//! A stream of renewals.
+//! Streams of lease renewals.
 //!
-//! * Answers come in the order of the requests. Up to [`AHEAD_ALWAYS`] renewals wait together, so that they
-//!   share batches, and up to [`AHEAD_MAX`] while few others wait.
-//! * While the client does not take answers, none of its requests is begun.
-//! * The first error ends the stream, after the answers before it. So does the end of the requests.
+//! * Responses are sent in the order of the requests. Up to [`AHEAD_ALWAYS`] renewals are in flight per
+//!   stream, so that they share batches, and up to [`AHEAD_MAX`] while the load is low.
+//! * While the client does not read responses, none of its requests is started.
+//! * The first error closes the stream, after the responses before it. So does the close of the request
+//!   side.
 
 use api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::grpc::PREFIX_BYTES;
@@ -22,14 +23,13 @@ use crate::peer::{LeaseService, PendingLease};
 use auth::CallerError;
 use grpc_server::http2::{Replies, Requests, framed};
 
-/// Renewals of one stream that wait together. Further requests wait in the stream: 300 streams that renew
-/// without pause put 4,800 renewals before one of another stream, some 5 batches.
+/// Renewals of one stream in flight under load. Further requests wait in the stream: 300 streams that renew
+/// without pause put 4,800 renewals before those from another stream, about 5 batches.
 const AHEAD_ALWAYS: usize = 16;
-/// The same while the renewals of all streams fit into the batches under way: so many that a stream alone is
-/// not bound by the time of a sync.
+/// The limit while the renewals of all streams fit into the batches in flight: high enough that a single
+/// stream is not bound by the latency of a sync.
 const AHEAD_MAX: usize = 256;
 
-/// Serves a stream until it ends.
 pub async fn keep_alive(
     member: &Member,
     leases: &LeaseService,
@@ -55,7 +55,7 @@ pub async fn keep_alive(
             }
             else => return Status::new(Code::Ok, ""),
         };
-        // With all that are ready: they leave in one frame.
+        // Includes all ready responses, so that they leave in one frame.
         let (mut answers, mut next) = (BytesMut::new(), Some(answer));
         let mut failed = None;
         while let Some(answer) = next {
@@ -77,12 +77,12 @@ pub async fn keep_alive(
     }
 }
 
-/// Whether a stream in which so many renewals wait may begin another.
+/// Reports whether a stream with `waiting` renewals in flight may start one more.
 fn may_begin(waiting: usize, leases: &LeaseService) -> bool {
     waiting < AHEAD_ALWAYS || waiting < AHEAD_MAX && leases.has_room()
 }
 
-/// A renewal needs a user who may write every key that is attached to the lease, as in etcd.
+/// Checks that the user may write every key attached to the lease, as in etcd.
 fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
     let caller = member.auth.caller(&asker.credential).map_err(|unresolved| match unresolved {
         CallerError::Refused(error) => error,
@@ -96,7 +96,7 @@ fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
     }
 }
 
-/// A renewal that waits for its answer: small, since streams have many of them.
+/// A renewal in flight. Kept small, since streams have many of them.
 struct KeepAlive {
     id: i64,
     header: Option<ResponseHeader>,
@@ -104,7 +104,7 @@ struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Begins it. The revision is that of this moment.
+    /// Starts a renewal. The response has the current revision.
     fn begin(
         member: &Member,
         leases: &LeaseService,
@@ -124,7 +124,7 @@ impl KeepAlive {
         Ok(KeepAlive { id, header, renewed })
     }
 
-    /// The answer, with its prefix.
+    /// Returns the response, with its prefix.
     async fn answer(begun: Result<KeepAlive, Status>) -> Result<Bytes, Status> {
         let KeepAlive { id, header, renewed } = begun?;
         let ttl = renewed.remaining().await.map_err(unanswered)?.ttl;
@@ -132,7 +132,7 @@ impl KeepAlive {
     }
 }
 
-/// A renewal, or a question about a lease, that the leader did not answer.
+/// Returns the status for a renewal or query that the leader did not complete.
 pub(super) fn unanswered(error: LeaseError) -> Status {
     grpc_errors::refused(match error {
         LeaseError::NoLeader => Error::NoLeader,

@@ -2,11 +2,11 @@
 //!
 //! * The member that proposes a grant chooses an id if the client gave none, and raises the TTL to the
 //!   minimum.
-//! * The attached keys of a time-to-live answer are read here, after a read point.
-//! * Long lists of leases and keys are made within the bounds of `admission`, and hold their memory until
-//!   they were sent.
+//! * The attached keys in a time-to-live response are read here, after a read point.
+//! * Long lists of leases and keys are created within the bounds of `admission`, and hold their memory
+//!   until they are sent.
 
-mod keep_alive; // renewals, a stream of them
+mod keep_alive; // streams of renewals
 
 use std::sync::Arc;
 
@@ -32,11 +32,11 @@ use auth::Caller;
 pub use keep_alive::keep_alive;
 use keep_alive::unanswered;
 
-/// What a grant costs against the quota: etcd's figure.
+/// Cost of a grant against the quota, as in etcd.
 const GRANT_COST: u64 = 64;
-/// Leases that are listed under one hold of the table's lock.
+/// Leases listed while the table's lock is held once.
 const LISTED: usize = 1_000;
-/// A lease in a list: two numbers while it is made, one in the answer, and its encoded form.
+/// Memory of a listed lease: two numbers while it is collected, one in the response, and its encoded form.
 const LISTED_BYTES: u64 = 16 + 8 + 14;
 
 /// The methods as tonic calls them.
@@ -45,10 +45,10 @@ pub struct LeaseCalls {
     pub leases: LeaseService,
 }
 
-/// tonic's trait asks for the type.
+/// Required by tonic's trait.
 type KeepAlives = futures_util::stream::Empty<Result<LeaseKeepAliveResponse, Status>>;
 
-/// Grants a lease. Its id is chosen here where the request has none.
+/// Grants a lease. Chooses an id if the request has none.
 pub async fn grant(
     member: &Arc<Member>,
     asker: &Asker,
@@ -65,7 +65,7 @@ pub async fn grant(
         }
         let caller = asker.caller(member).await?;
         let granted = member.propose(&caller, Kind::LeaseGrant(request)).await;
-        // Another lease has the id that was chosen here: once in 2^63 divided by the number of leases.
+        // The chosen id is in use: probability 2^-63 times the number of leases.
         if chooses && matches!(&granted, Err(ProposeError::Refused(Error::LeaseExist))) {
             continue;
         }
@@ -105,12 +105,13 @@ impl LeaseCalls {
             let caller = asker.caller(&self.member).await?;
             caller.check_named().map_err(grpc_errors::refused)?;
             let (store, id) = (self.member.store.clone(), request.id);
-            // Looks at few keys, so that a caller who may not read them all does not have them listed.
+            // Checks a few keys first, so that a caller without permission does not cause a long list.
             caller.check(&store, Need::KeysOfLease(KeyAccess::Read, id)).map_err(grpc_errors::refused)?;
             let reader = caller.clone();
             let read = move |meter: &dyn Meter| {
                 let keys = store.keys_of_lease(id, meter)?;
-                // Keys may have been attached meanwhile. The very keys that are returned are checked.
+                // Keys may have been attached in the meantime, so the permission is checked for the
+                // returned keys.
                 if reader.may_read(&keys) { Ok(keys) } else { Err(Error::PermissionDenied.into()) }
             };
             let found = self.read(asker, read).await?;
@@ -127,8 +128,8 @@ impl LeaseCalls {
         Ok(CountedAnswer { response, memory })
     }
 
-    /// Reads in the calling task if that takes little, and as a wide read otherwise: a lease may have a
-    /// million keys.
+    /// Reads in the calling task if that is cheap, and as a wide read otherwise: a lease may have a million
+    /// keys.
     async fn read<T: Send + 'static>(
         &self,
         asker: &Asker,
@@ -146,8 +147,8 @@ impl LeaseCalls {
     }
 }
 
-/// The ids, by the time that is left. Refused if a key that the caller may not read is attached to one of
-/// them.
+/// Returns the ids, ordered by remaining time. Fails if a key that the caller may not read is attached to
+/// any of them.
 fn list(
     store: &Store,
     caller: &Caller,
@@ -192,7 +193,7 @@ impl LeaseMethods for LeaseCalls {
         self.revoke(&asker, request).await.map(Reply::new)
     }
 
-    /// Not reached: the task of the connection serves it, see [`keep_alive()`].
+    /// Unused: the connection's task serves this method, see [`keep_alive()`].
     async fn lease_keep_alive(
         &self,
         _request: Request<Streaming<LeaseKeepAliveRequest>>,

@@ -1,7 +1,7 @@
 //! Downgrade: the checks and the bookkeeping of etcd.
 //!
-//! An enabled downgrade is recorded and shown by Status. It changes nothing else here: there is no older
-//! format of the store, and no older version of a member that could join.
+//! An enabled downgrade is recorded and shown by Status. It has no other effect: there is no older store
+//! format, and no older version of a member that could join.
 
 use crate::member::Member;
 use crate::rpc::guard::Asker;
@@ -14,17 +14,16 @@ use state_machine::command::Kind;
 use state_machine::{ApplyError, downgrade_target};
 use tonic::Status;
 
-/// A version without its patch level, which does not count.
+/// A version without its patch level, which is irrelevant here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     major: i64,
     minor: i64,
 }
 
-/// One minor version below the cluster's: the only one that a downgrade may go to.
+/// The only valid target: one minor version below the cluster's.
 const TARGET: Version = Version { major: version::CLUSTER_MAJOR, minor: version::CLUSTER_MINOR - 1 };
 
-/// Executes a request.
 pub(super) async fn execute(
     member: &Member,
     asker: &Asker,
@@ -38,7 +37,7 @@ pub(super) async fn execute(
         }
         Ok(DowngradeAction::Cancel) => {
             member.read_point().await.map_err(grpc_errors::read_point)?;
-            // etcd logs a cancel of nothing and reports success.
+            // etcd reports success if there is no downgrade to cancel, and logs a warning.
             match current(member)? {
                 Some(_) => record(member, asker, String::new()).await?,
                 None => tracing::warn!(error = %Error::NoInflightDowngrade, "failed to cancel downgrade"),
@@ -49,7 +48,7 @@ pub(super) async fn execute(
     Ok(DowngradeResponse { header: member.header(), version: version::CLUSTER_SHORT.to_owned() })
 }
 
-/// What Status shows.
+/// Returns the state of the downgrade for Status.
 pub(super) fn shown(member: &Member) -> Result<DowngradeInfo, Status> {
     Ok(match current(member)? {
         Some(target_version) => DowngradeInfo { enabled: true, target_version },
@@ -57,7 +56,7 @@ pub(super) fn shown(member: &Member) -> Result<DowngradeInfo, Status> {
     })
 }
 
-/// The version to go to, if a downgrade to it may begin.
+/// Parses and checks the target version of a downgrade.
 async fn validate(member: &Member, version: &str) -> Result<Version, Status> {
     let target = parse(version).ok_or_else(|| grpc_errors::refused(Error::WrongDowngradeVersionFormat))?;
     member.read_point().await.map_err(grpc_errors::read_point)?;
@@ -80,7 +79,7 @@ async fn record(member: &Member, asker: &Asker, target_version: String) -> Resul
     Ok(())
 }
 
-/// A semantic version, or its major and minor version alone, as etcd's library reads it.
+/// Parses a semantic version, with or without its patch level, like etcd's library.
 fn parse(text: &str) -> Option<Version> {
     semantic(text).or_else(|| semantic(&format!("{text}.0")))
 }

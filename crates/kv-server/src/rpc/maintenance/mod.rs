@@ -27,9 +27,9 @@ use admission::ClientId;
 use api::version;
 use telemetry::metrics::UnderWay;
 
-/// Active alarms beyond which clients add none. etcd takes any member id and any kind, and so any number of
-/// them. Each is an item that every member keeps in memory and in its catalogue. Seven members have 14 alarms
-/// of the kinds there are.
+/// Number of active alarms above which clients cannot add more. etcd accepts any member id and any kind,
+/// and so any number of them. Every member holds each alarm in memory and in its catalog. Seven members
+/// have 14 alarms of the existing kinds.
 const ALARMS_MAX: usize = 100;
 
 /// The methods as tonic calls them.
@@ -62,7 +62,7 @@ fn to_i64(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// An alarm in protobuf's text form, which leaves zeros out.
+/// Formats an alarm in protobuf's text form, which omits zeros.
 fn alarm_text(alarm: &AlarmMember) -> String {
     let mut parts = Vec::new();
     if alarm.member_id != 0 {
@@ -76,8 +76,8 @@ fn alarm_text(alarm: &AlarmMember) -> String {
     parts.join(" ")
 }
 
-/// Whether a client asks for one more alarm than there may be. Asked before consensus: requests that are
-/// under way at the same time may still pass it. A member that raises its own NOSPACE is not asked.
+/// Reports whether a request exceeds the maximum number of alarms. Checked before consensus, so concurrent
+/// requests may still exceed it. A member that raises its own NOSPACE is not checked.
 fn is_beyond_alarms_max(request: &AlarmRequest, active: &[AlarmMember]) -> bool {
     let AlarmRequest { action, member_id, alarm } = *request;
     let is_active = || active.contains(&AlarmMember { member_id, alarm });
@@ -106,7 +106,7 @@ async fn alarm(member: &Member, asker: &Asker, request: AlarmRequest) -> Result<
     }
 }
 
-/// Reads all of history, so not in the calling task, and only few at a time.
+/// Hashes all of history on another thread, with bounded concurrency.
 async fn hash(member: &Member, client: ClientId, at: i64) -> Result<KvHash, Status> {
     let (admission, store) = (&member.admission, member.store.clone());
     let hash = move |meter: &dyn Meter| store.hash_kv_metered(at, meter).map_err(Failure::from);
@@ -128,7 +128,7 @@ async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
 }
 
 impl Maintenance {
-    /// As `admit`, for what learners answer as well.
+    /// Like `admit`, for calls that learners serve as well.
     fn admit_any<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
         guard::check_any(&self.0, &KnownFields::of(request.metadata().as_ref()))
             .map_err(grpc_errors::refused)?;
@@ -160,8 +160,8 @@ impl MaintenanceMethods for Maintenance {
         Ok(reply)
     }
 
-    /// Hash of the newest history: equal on members with equal state. etcd hashes its file's buckets here,
-    /// which only bbolt could reproduce.
+    /// Returns the hash of the latest history: equal on members with equal state. etcd hashes its file's
+    /// buckets here, which only bbolt could reproduce.
     async fn hash(&self, request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
         let (Asker { client, .. }, _) = self.admit(request)?;
         let began = Instant::now();
@@ -196,8 +196,8 @@ impl MaintenanceMethods for Maintenance {
         Ok(Reply::new(MoveLeaderResponse { header: None }))
     }
 
-    /// Space comes back by itself here; the call returns when everything of that kind that is pending is
-    /// done. Reads and writes go on meanwhile. As etcd's, the answer has no header.
+    /// Waits for all pending space reclamation, which runs automatically. Reads and writes continue in the
+    /// meantime. Like etcd's, the response has no header.
     async fn defragment(
         &self,
         request: Request<DefragmentRequest>,
@@ -213,7 +213,7 @@ impl MaintenanceMethods for Maintenance {
         Ok(Reply::new(DefragmentResponse { header: None }))
     }
 
-    /// The state of this member, leader or not. As etcd's, the messages have no header.
+    /// Sends the state of this member, leader or not. Like etcd's, the messages have no header.
     async fn snapshot(
         &self,
         request: Request<SnapshotRequest>,

@@ -5,11 +5,11 @@
 //!   Replies ◀──frames── Encoder ◀──parcels────┘
 //! ```
 //!
-//! * Requests are handed to the hub in order. Its answers and events leave in the order in which the hub made
-//!   them.
-//! * Nothing is encoded before the client takes bytes. A client that does not read fills its outbox in the
-//!   hub, and no more than a chunk here.
-//! * A malformed message ends the stream. A request without a kind is ignored, as in etcd.
+//! * Requests are passed to the hub in order. Its responses and events are sent in the order in which the
+//!   hub created them.
+//! * Encoding happens only when the client takes bytes. A client that does not read fills its outbox in the
+//!   hub, and at most a chunk here.
+//! * A malformed message closes the stream. A request without a kind is ignored, as in etcd.
 
 mod serve; // one stream
 

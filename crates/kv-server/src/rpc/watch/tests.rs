@@ -1,4 +1,4 @@
-//! Streams that the hub ends, as their clients see it.
+//! Streams that the hub closes, as seen by their clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::member::{WatchRequest, WatchThread, Watching};
 use admission::ClientId;
 use grpc_server::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
 
-/// More than the window of a client that reads nothing.
+/// Exceeds the window of a client that does not read.
 const LARGE_BYTES: usize = 1 << 20;
 const WINDOW_BYTES: usize = 65_535;
 
-/// Streams that watch all keys from the first revision on. The hub ends them when it is notified.
+/// Streams that watch all keys starting at the first revision. The hub closes them when it is notified.
 #[derive(Clone)]
 struct WatchedStreams {
     watching: Watching,
@@ -33,7 +33,7 @@ struct WatchedStreams {
 }
 
 impl StreamMethods for WatchedStreams {
-    /// Whether the hub ends it.
+    /// True for streams that the hub closes.
     type Call = bool;
 
     fn find(&self, path: &str, _headers: &HeaderMap) -> Option<bool> {
@@ -66,7 +66,7 @@ struct WatchBench {
 }
 
 impl WatchBench {
-    /// A store with this value.
+    /// Returns a bench with this value in the store.
     async fn new(value: &[u8]) -> WatchBench {
         let (mut writer, store, _) =
             mvcc::open(Box::new(MemoryBackend::default()), StoreOptions::default()).unwrap();
@@ -84,7 +84,7 @@ impl WatchBench {
         WatchBench { writer, thread, client, end }
     }
 
-    /// The requests stay open, as those of a watcher do.
+    /// Opens a stream; its request side stays open, like a watcher's.
     async fn open(&self, path: &str) -> (RecvStream, SendStream<Bytes>) {
         let request =
             Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
@@ -94,7 +94,7 @@ impl WatchBench {
         (timeout(PATIENCE, response).await.unwrap().unwrap().into_body(), requests)
     }
 
-    /// An entry, after which the hub looks at what streams hold.
+    /// Applies an entry, after which the hub checks the memory of streams.
     fn put(&mut self, index: u64) {
         self.writer.begin().put(b"other", b"small", 0);
         self.writer.end_entry(LogPosition::new(index, 1)).unwrap();
@@ -134,7 +134,7 @@ async fn a_client_that_stops_inside_a_response_has_its_stream_reset_when_the_hub
     assert_eq!(reset.reason(), Some(Reason::REFUSED_STREAM));
     // The client gives the window back with the last handle of the stream.
     drop((stopped, requests));
-    // The others of the connection go on, and nothing is held for the one that ended.
+    // The connection's other streams continue, and no memory is held for the closed one.
     let (mut going, _requests) = bench.open("/watched").await;
     read(&mut going, LARGE_BYTES, true).await;
     let held = |bench: &WatchBench| bench.thread.watching().stats().handed_bytes;

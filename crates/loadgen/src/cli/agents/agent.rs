@@ -1,7 +1,7 @@
-//! `agent`: executes the commands of controllers, one after the other.
+//! `agent`: executes the commands of controllers sequentially.
 //!
-//! * Only commands that measure one load are executed. Their output flags have no effect here.
-//! * A controller that ends its connection ends the run.
+//! * Only commands with a single load are executed. Their output flags are ignored.
+//! * A run is aborted when its controller disconnects.
 
 use crate::agents::{AgentLine, AgentOrder, AgentPlace, AgentReply};
 use crate::cli::flags::sending::{AgentFlags, Sending};
@@ -27,11 +27,11 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, interval, sleep, timeout};
 
-/// The interval between looks whether a run has ended.
+/// Interval of polling whether a run has finished.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two signs of life. Controllers give up after ten of them.
+/// Heartbeat interval. Controllers give up after ten of them.
 const SIGN: Duration = Duration::from_secs(1);
-/// A controller sends its command at once.
+/// Timeout for the command of a new controller.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
 
 /// Serves controllers until it is interrupted.
@@ -46,9 +46,9 @@ pub async fn serve(flags: &AgentFlags) -> Result<ExitCode, ExitReason> {
     }
 }
 
-/// Serves one controller, and refuses others meanwhile.
+/// Serves a single controller, and rejects further ones in the meantime.
 async fn one(listener: &TcpListener) {
-    // A connection that ended before it was accepted, or no descriptor is left.
+    // The connection was closed before it was accepted, or descriptors are exhausted.
     let Ok((stream, controller)) = listener.accept().await else { return sleep(LOOK).await };
     note(&format!("controller {controller}"));
     let mut executing = std::pin::pin!(executed(stream));
@@ -57,21 +57,21 @@ async fn one(listener: &TcpListener) {
             () = &mut executing => return,
             Ok((stream, _)) = listener.accept() => {
                 let busy = AgentReply::Refused("the agent works for another controller".into());
-                // A controller that ended needs no reply.
+                // The controller may have disconnected.
                 let _ = AgentLine::new(stream).send(&busy).await;
             }
         }
     }
 }
 
-/// One command, from its arguments to its result.
+/// Executes a command and sends its result.
 async fn executed(stream: TcpStream) {
     let mut line = AgentLine::new(stream);
     let reply = match measured(&mut line).await {
         Ok(measurement) => AgentReply::Ended(Box::new(measurement)),
         Err(reason) => AgentReply::Refused(reason),
     };
-    // A controller that ended needs no reply.
+    // The controller may have disconnected.
     let _ = line.send(&reply).await;
 }
 
@@ -100,8 +100,8 @@ async fn measured(line: &mut AgentLine) -> Result<Measurement, String> {
     Ok(measurement)
 }
 
-/// The next order, while the controller is shown that it is waited for. So a controller whose machine is gone
-/// does not keep the agent.
+/// Receives the next order, while sending heartbeats: these detect a controller whose machine is down, which
+/// would otherwise block the agent.
 async fn next(line: &mut AgentLine) -> std::io::Result<AgentOrder> {
     let mut ticks = interval(SIGN);
     loop {
@@ -112,7 +112,7 @@ async fn next(line: &mut AgentLine) -> std::io::Result<AgentOrder> {
     }
 }
 
-/// Waits for a result, while the controller is shown that it is worked on. An end of the controller gives up.
+/// Waits for a result, while sending heartbeats. Gives up when the controller disconnects.
 async fn with_signs<T>(line: &mut AgentLine, result: impl Future<Output = T>) -> Result<T, String> {
     let mut result = std::pin::pin!(result);
     let mut ticks = interval(SIGN);
@@ -132,7 +132,7 @@ async fn with_signs<T>(line: &mut AgentLine, result: impl Future<Output = T>) ->
     }
 }
 
-/// Waits for the end of a run, which the controller may want earlier.
+/// Waits until a run has finished, or the controller stops it.
 async fn followed(line: &mut AgentLine, run: &ActiveRun) {
     let (control, mut is_stopped, mut sign_due) = (run.control(), false, Instant::now());
     while !run.progress().finished {
@@ -140,7 +140,7 @@ async fn followed(line: &mut AgentLine, run: &ActiveRun) {
             sign_due += SIGN;
             let progress = run.progress();
             let sign = AgentReply::Working { answered: progress.answered, failed: progress.failed };
-            // The end of the controller is seen where it is received.
+            // `receive` detects a disconnected controller.
             let _ = line.send(&sign).await;
         }
         tokio::select! {
@@ -153,10 +153,10 @@ async fn followed(line: &mut AgentLine, run: &ActiveRun) {
     }
 }
 
-/// What watchers of API servers missed or received twice are failures, of a kind of their own.
+/// Adds missing and duplicate events of API server watchers as a separate kind of failure.
 fn count_failures(mut events: EventCounts, measurement: &mut Measurement) {
     if measurement.partial.is_some() {
-        // Nothing waited for them.
+        // The run did not wait for them.
         events.expected = events.received;
     }
     let mut tally = Tally::new();
@@ -170,7 +170,7 @@ fn count_failures(mut events: EventCounts, measurement: &mut Measurement) {
     }
 }
 
-/// What a command line measures, with its connections open.
+/// Returns the prepared run of a command line, with open connections.
 async fn prepared(
     arguments: Vec<String>,
     place: AgentPlace,
@@ -180,7 +180,7 @@ async fn prepared(
     prepared.map(|prepared| (prepared, cluster)).map_err(|error| chain(&error))
 }
 
-/// The plan of a command line. What it works on exists afterwards.
+/// Returns the plan of a command line, after creating the objects that it needs.
 async fn planned(
     arguments: Vec<String>,
     place: AgentPlace,
@@ -196,7 +196,7 @@ async fn planned(
     plans::check_callers(global)?;
     let endpoints = std::mem::take(&mut global.endpoints);
     global.endpoints = access::admit(&global.security, endpoints).await?;
-    // What is printed here has no reader, and this process sends the load itself.
+    // Output has no reader here, and this process sends the load itself.
     global.json = Some("-".into());
     global.agents.clear();
     let (plan, cluster) = plan_of(&cli.global, &cli.command, place).await?;
@@ -238,7 +238,7 @@ async fn plan_of(
 
 const NOT_EXECUTED: &str = "agents execute commands that send one load to --endpoints";
 
-/// Whether agents execute a command, with these flags.
+/// Checks that agents can execute a command with these flags.
 pub fn check(command: &Command) -> Result<(), String> {
     if !command.is_one_load() {
         return Err(NOT_EXECUTED.into());
@@ -250,12 +250,13 @@ pub fn check(command: &Command) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of a key that belong to the agent.
+/// Number of random key bytes that identify the agent.
 const OWN_BYTES: usize = 8;
-/// The number of a key has ten bytes at most.
+/// The number of a key has at most ten bytes.
 const KEY_BYTES_MIN: usize = OWN_BYTES + 10;
 
-/// The plan of `watch` with keys of this agent alone: its watchers must not receive the events of another one.
+/// Returns the plan of `watch` with keys unique to this agent: its watchers must not receive events of
+/// another agent.
 fn with_separate_keys(mut plan: LoadPlan) -> Result<LoadPlan, String> {
     let own: [u8; OWN_BYTES] = rand::random();
     let Some(watching) = &mut plan.watching else { return Ok(plan) };

@@ -1,4 +1,4 @@
-//! Sends the command line of this process to agents, and adds their results up.
+//! Sends the command line of this process to agents, and merges their results.
 
 use crate::agents::{AgentLine, AgentOrder, AgentPlace, AgentReply, merged};
 use crate::cli::progress::interrupted;
@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout};
 
-/// An agent that says nothing for so long is given up: it says something each second.
+/// Timeout of an agent without a message; agents send heartbeats every second.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Between two lines about the progress.
+/// Interval between two progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs the command of these arguments on all agents at the same time. Ctrl-C ends it early.
+/// Runs the command with these arguments on all agents at the same time. Ctrl-C stops it early.
 pub async fn run(agents: &[String], arguments: Vec<String>) -> Result<Measurement, ExitReason> {
     let (stop, stopped) = watch::channel(false);
     let mut all = std::pin::pin!(measured(agents, arguments, stopped, SILENCE));
@@ -38,7 +38,7 @@ async fn measured(
 ) -> Result<Measurement, ExitReason> {
     let lines = tokio::select! {
         lines = prepared(agents, arguments, silence) => lines?,
-        // Their connections end, and so do the agents.
+        // Dropping the connections aborts the agents.
         () = stop(&mut stopped) => {
             return Err(ExitReason::Interrupted("interrupted before the measurement began".into()));
         }
@@ -75,7 +75,7 @@ fn say(counts: &[(AtomicU64, AtomicU64)]) {
     note(&format!("{answered} answered and {failed} failed on {} agents", counts.len()));
 }
 
-/// What the agents measured that have a result. Without the others it is a part of the whole.
+/// Merges the available measurements. The result is partial if an agent failed.
 fn summed(measurements: Vec<Measurement>, failed: &[String]) -> Result<Measurement, ExitReason> {
     let reasons = failed.join("; ");
     let Some(mut whole) = merged(measurements) else { return Err(ExitReason::Run(reasons)) };
@@ -85,7 +85,7 @@ fn summed(measurements: Vec<Measurement>, failed: &[String]) -> Result<Measureme
     Ok(whole)
 }
 
-/// A connection to each agent, once all of them are ready to begin.
+/// Connects to each agent, and waits until all of them are ready to start.
 async fn prepared(
     agents: &[String],
     arguments: Vec<String>,
@@ -114,7 +114,7 @@ async fn prepared(
     Ok(lines)
 }
 
-/// Lets an agent begin, and waits for its result.
+/// Starts an agent, and waits for its result.
 async fn followed(
     line: &mut AgentLine,
     mut stopped: watch::Receiver<bool>,
@@ -141,7 +141,7 @@ async fn followed(
     }
 }
 
-/// Resolves when the run is to end early.
+/// Completes when the run is stopped early.
 async fn stop(stopped: &mut watch::Receiver<bool>) {
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         std::future::pending().await
@@ -172,7 +172,7 @@ mod tests {
     use crate::run::recorder::Tally;
     use tokio::net::TcpListener;
 
-    /// What an agent does after it has begun.
+    /// Behaviour of a test agent after its start.
     #[derive(Clone, Copy, PartialEq)]
     enum Then {
         Ends,
@@ -181,7 +181,7 @@ mod tests {
         EndsWhenStopped,
     }
 
-    /// Answers one controller; returns its address.
+    /// Starts an agent for a single controller; returns its address.
     async fn agent(then: Then) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -211,7 +211,7 @@ mod tests {
         address
     }
 
-    /// Requests and the reason why they are a part, or the refusal.
+    /// Returns the number of requests and the reason why they are partial, or the error.
     async fn measured_by(all: &[Then], stops: bool) -> Result<(u64, Option<String>), ExitReason> {
         let mut agents = Vec::new();
         for then in all {

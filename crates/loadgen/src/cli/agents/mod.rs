@@ -1,4 +1,4 @@
 //! `agent`, and commands that agents execute.
 
-pub mod agent; // executes what a controller sends
+pub mod agent; // executes commands of controllers
 pub mod controller; // sends a command to agents

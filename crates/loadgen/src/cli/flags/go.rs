@@ -1,9 +1,9 @@
-//! Values in the syntax of Go's flag library: the documented command lines of etcd's tool use it.
+//! Values in the syntax of Go's flag library, which the documented command lines of etcd's tool use.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Go's durations: `0`, `300ms`, `1.5s`, `2h45m`.
+/// Parses a Go duration: `0`, `300ms`, `1.5s`, `2h45m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("{text:?} is no duration (like 300ms, 1.5s or 2h45m)");
     if text == "0" {
@@ -31,8 +31,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(invalid()) } else { Duration::try_from_secs_f64(seconds).map_err(|_| invalid()) }
 }
 
-/// Turns `--switch=true` into `--switch`. `--switch=false` removes itself and an earlier `--switch`.
-/// Other values stay, and clap refuses them.
+/// Replaces `--switch=true` with `--switch`. `--switch=false` removes itself and an earlier `--switch`.
+/// Other values remain for clap to reject.
 pub fn plain_switches(arguments: Vec<OsString>, switches: &[String]) -> Vec<OsString> {
     let mut plain: Vec<OsString> = Vec::with_capacity(arguments.len());
     for argument in arguments {
@@ -49,7 +49,7 @@ pub fn plain_switches(arguments: Vec<OsString>, switches: &[String]) -> Vec<OsSt
     plain
 }
 
-/// Go's booleans.
+/// Parses a Go boolean.
 fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

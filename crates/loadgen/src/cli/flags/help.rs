@@ -31,16 +31,16 @@ pub fn root_long() -> String {
     format!("{ROOT}\n\n{MORE}")
 }
 
-/// Lines of examples in `--help`.
+/// Maximum lines of examples in `--help`.
 const LINES: usize = 11;
 
-/// Flags of a group that `--help` shows of each command that has them.
+/// Flags of shared groups that `--help` includes for each command that has them.
 const FIRST: &str = "\
     endpoints conns clients json user total duration rate open-loop slo html key-size val-size \
     key-space-size sequential-keys consistency prefix workload records nodes streams watchers \
     put-rate minutes lie a b program";
 
-/// As many of the first examples as `--help` has room for.
+/// Returns as many of the first examples as fit into `--help`.
 pub fn brief(text: &str) -> String {
     let examples = text.find("Examples:").map_or("", |at| &text[at..]);
     let lines: Vec<&str> = examples.lines().collect();
@@ -50,10 +50,10 @@ pub fn brief(text: &str) -> String {
     format!("{}{more}", lines[..end].join("\n"))
 }
 
-/// Flags of a command's own that `--help` leaves to `--help-all`.
+/// Command-specific flags that only `--help-all` includes.
 const LAST: &str = "title csv markdown media wal-dir dry-run row-seconds round-seconds prefix resume";
 
-/// Whether `--help` leaves a flag to `--help-all`.
+/// Reports whether only `--help-all` includes a flag.
 pub fn is_rare(arg: &clap::Arg) -> bool {
     let is_of = |names: &str| arg.get_long().is_some_and(|name| names.split(' ').any(|it| it == name));
     !arg.is_positional() && if arg.get_help_heading().is_some() { !is_of(FIRST) } else { is_of(LAST) }
@@ -233,7 +233,7 @@ Examples:
     loadgen verify --minutes=240 --rate=10000 --clients=100 --keys=1000 \\
         --compact-interval=1m";
 
-/// With the lies, one a line.
+/// Lists the lies, one per line.
 pub fn proxy() -> String {
     let lies = Lie::ALL.map(|lie| format!("  {:<16} {}\n", lie.name(), lie.about())).concat();
     format!(
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
     use bench_report::suite;
 
-    /// The command lines of `loadgen`, with continuation lines joined.
+    /// Extracts the command lines of `loadgen`, with continuation lines joined.
     fn commands(text: &str) -> Vec<String> {
         let joined = text.replace("\\\n", " ");
         let lines = joined.lines().filter(|line| line.starts_with("    loadgen "));
@@ -355,7 +355,7 @@ mod tests {
         assert!(count > 20, "{count} examples");
     }
 
-    /// Each command's `--help` and `--help-all`.
+    /// Compares each command's `--help` and `--help-all` with the recorded text.
     #[test]
     fn help_fits_a_terminal_and_is_as_kept() {
         let mut root = Cli::described();
@@ -370,7 +370,7 @@ mod tests {
                 let text = program.try_get_matches_from(words.clone()).unwrap_err().to_string();
                 let lines = text.lines().count();
                 assert!(flag == "--help-all" || lines <= 50, "{command:?}: {lines} lines\n{text}");
-                // Flags of all commands are the same ones: once is enough.
+                // Global flags are the same for all commands: once is enough.
                 if flag == "--help" || command.first().is_none_or(|name| name == "put") {
                     all += &format!("$ {}\n{text}\n", words.collect::<Vec<_>>().join(" "));
                 }
@@ -386,12 +386,12 @@ mod tests {
     #[test]
     fn a_wrong_command_line_says_what_is_wrong() {
         for (line, said) in [
-            // The nearest flag or command.
+            // Suggests the nearest flag or command.
             ("put --valsize=3", "'--val-size'"),
             ("put --client 3", "'--clients'"),
             ("verify --minute=3", "'--minutes'"),
             ("wacth", "'watch'"),
-            // One of two files would be lost.
+            // Identical output files would overwrite each other.
             ("put --json=r --html=./r", "--json and --html name the same file"),
             ("--json - put --csv -", "--json and --csv name the same file"),
             ("report x --html=r --markdown=r", "--html and --markdown name the same file"),

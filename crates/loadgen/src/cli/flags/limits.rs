@@ -7,38 +7,37 @@ use crate::stats::percentile;
 use serde::Serialize;
 use std::str::FromStr;
 
-/// What a run must keep to.
+/// A condition on the result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     Latency(Slo),
-    /// Failed and unanswered calls, at most.
+    /// Maximum of failed and unfinished calls.
     Errors(u64),
 }
 
-/// How a run did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitResult {
-    /// As on the command line.
+    /// Limit as given on the command line.
     pub limit: String,
     /// Milliseconds, or failed calls.
     pub value: f64,
     pub met: bool,
-    /// What the value is, if it is no percentile.
+    /// Describes a value that is not a percentile.
     #[serde(skip)]
     pub how: &'static str,
 }
 
 impl Limit {
-    /// Holds a run against the limit. Without a request, no limit of latency is met.
+    /// Evaluates the limit. Latency limits are missed if there were no requests.
     pub fn of(&self, measurement: &Measurement) -> LimitResult {
         match self {
             Limit::Latency(slo) => {
                 let (tally, percent) = (&measurement.tally, slo.percent);
                 let ms = tally.percentile_ns(percent) as f64 / 1e6;
-                // Sent at an even rate, too many requests would have met the stall.
+                // At an even rate, too many requests would have hit the stall.
                 let stall = measurement.stall().filter(|stall| stall.time_share > 1.0 - percent / 100.0);
                 let value = stall.map_or(ms, |stall| ms.max(stall.longest.as_secs_f64() * 1e3));
-                // Replies to calls that a time limit ended would have taken longer: no one knows how long.
+                // Calls aborted by a time limit have an unknown, longer latency.
                 let ended = tally.failures.get(&Code::DEADLINE_EXCEEDED).map_or(0, |ended| ended.count);
                 let known = tally.counted_len().saturating_sub(ended);
                 let index = percentile::index(tally.counted_len(), percent);
@@ -59,7 +58,8 @@ impl Limit {
     }
 }
 
-/// Failed calls that the exit status allows: `--max-errors`, else the limit of `--slo`.
+/// Returns the number of failed calls that the exit status permits: `--max-errors`, else the limit of
+/// `--slo`.
 pub fn errors_max(flag: Option<u64>, slo: &[Limit]) -> u64 {
     let limits = slo.iter().filter_map(|limit| match limit {
         Limit::Errors(most) => Some(*most),
@@ -68,8 +68,8 @@ pub fn errors_max(flag: Option<u64>, slo: &[Limit]) -> u64 {
     flag.or(limits.min()).unwrap_or(0)
 }
 
-/// Holds a run against the limits. If it has more errors than the exit status allows, that is a missed limit
-/// too: a run that failed does not end with "met".
+/// Evaluates the limits. More errors than the exit status permits count as a missed limit too, so a failed
+/// run never reports "met".
 pub fn results(slo: &[Limit], errors_max: u64, measurement: &Measurement) -> Vec<LimitResult> {
     let errors = Limit::Errors(errors_max);
     let implied = (!slo.is_empty() && !slo.contains(&errors)).then(|| errors.of(measurement));
@@ -78,7 +78,7 @@ pub fn results(slo: &[Limit], errors_max: u64, measurement: &Measurement) -> Vec
 }
 
 impl LimitResult {
-    /// One line for a terminal.
+    /// Formats a line for a terminal.
     pub fn text(&self) -> String {
         let verdict = if self.met { "met" } else { "missed" };
         let value = if self.limit.starts_with('p') {
@@ -125,7 +125,7 @@ mod tests {
         let measurement = Measurement { tally, wall, clients: 1, ..Measurement::default() };
         let plan = LoadPlan::new("h:1".parse().unwrap(), Workload::LeaseKeepAlive([].into()), 200);
         let rows = rows_of_run(&measurement, None, None, &row::spec(&plan), "t");
-        // The file has the metrics of the page.
+        // The file contains the metrics of the page.
         let (side, summary) = (&rows[0].sides[0], Summary::of(&measurement));
         let metrics = side.median.unwrap();
         for (percent, of_page) in [(50.0, metrics.p50_ms), (90.0, metrics.p90_ms), (99.0, metrics.p99_ms)] {
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A call that has waited for so many seconds.
+    /// Returns a call that has waited for `seconds`.
     fn wait(seconds: u64) -> CallSample {
         let (began, latency) = (Duration::ZERO, Duration::from_secs(seconds));
         CallSample { unix_second: 1, began, latency, service: latency, body_bytes: 0 }
@@ -158,7 +158,7 @@ mod tests {
             ("p50=4ms", 0, false),
             ("p99.9=1s", 0, false),
             ("p99.9=3s", 0, true),
-            // One call is never answered.
+            // One call never gets a response.
             ("errors=0", 0, false),
             ("errors=1", 0, true),
             ("errors=1", 1, false),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_stall_counts_as_an_open_loop_would_count_it() {
-        // So many fast requests of 2 ms and slow ones of so many milliseconds.
+        // Counts of fast requests of 2 ms and of slow ones with the given latency.
         let tally = |fast: u64, slow: u64, slow_ms: u64| {
             let mut tally = Tally::new();
             (0..fast).for_each(|_| tally.succeeded(1, Duration::from_millis(2), 0));
@@ -191,18 +191,19 @@ mod tests {
             let wall = Duration::from_secs(seconds);
             Measurement { tally, closed_loop: true, clients, wall, ..Measurement::default() }
         };
-        // Two of six seconds: ten requests of a closed loop, a third of those that an open loop had sent.
+        // Two of six seconds: ten requests of a closed loop, but a third of those that an open loop would
+        // have sent.
         let frozen = || run(10, 6, tally(20_000, 10, 2_000));
-        // One request of 80, and of those that were due in 20 seconds a tenth.
+        // One request of 80, but a tenth of those due in 20 seconds.
         let few = || run(1, 20, tally(79, 1, 1_900));
-        // Of a hundred calls two or less were not answered in two seconds.
+        // Of a hundred calls, at most two got no response within two seconds.
         let late = |calls| {
             let mut late = tally(100 - calls, 0, 0);
             let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, "no answer within 2s");
             (0..calls).for_each(|at| late.failed_at(at, &failure, &wait(2), FailedCalls::Apart));
             Measurement { closed_loop: false, ..run(10, 6, late) }
         };
-        // Puts stand still, so no event is due.
+        // Puts are stalled, so no event is due.
         let puts = KindResults { title: PUTS.into(), tally: tally(220, 1, 4_000), wall: Duration::ZERO };
         let watched = Measurement { events: true, parts: vec![puts], ..run(1, 15, tally(440, 0, 0)) };
         for (name, limit, measurement, met) in [

@@ -1,14 +1,13 @@
-//! The command line. Names, defaults and places are those of etcd's `benchmark`; additional flags follow
-//! them.
+//! The command line. Names, defaults and positions match etcd's `benchmark`; additional flags follow them.
 
 pub mod coordination; // watchers, leases, transactions
 pub mod go; // values in the syntax of Go's flag library
 mod help; // examples of each command
 pub mod kubernetes; // API servers
-pub mod limits; // what a run must keep to
+pub mod limits; // conditions on a run's result
 pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
-pub mod sending; // what single runs have in common
+pub mod sending; // common flags of single runs
 pub mod steps; // several rates
 pub mod verify; // guarantees
 pub mod ycsb; // YCSB
@@ -47,7 +46,7 @@ impl Cli {
         Self::read(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
     }
 
-    /// Parses arguments, the name of the program first.
+    /// Parses arguments, starting with the program name.
     pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::described();
         let matches = command.try_get_matches_from_mut(go::plain_switches(arguments, &Self::switches()))?;
@@ -58,13 +57,13 @@ impl Cli {
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 
-    /// The command line as `--help` shows it: commands that send nothing hide the flags of endpoints.
+    /// Returns the command line for `--help`: commands that do not send requests hide the endpoint flags.
     pub fn described() -> clap::Command {
         let brief = |command: clap::Command| {
             let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let command = command.after_help(help::brief(&text)).mut_args(|arg| {
                 let is_rare = help::is_rare(&arg);
-                // A long name of a value would move all texts to lines below their flags.
+                // A long value name would move all descriptions below their flags.
                 let is_long = arg.get_value_names().is_some_and(|names| names[0].len() > 10);
                 let arg = arg.hide_short_help(is_rare);
                 if is_long && !is_rare { arg.value_name("VALUE") } else { arg }
@@ -74,7 +73,7 @@ impl Cli {
         let root = brief(Self::command()).mut_subcommands(brief);
         let global: Vec<_> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
         let root = ["report", "agent", "completion"].into_iter().fold(root, |root, name| {
-            // An argument of the command replaces the global one that it would inherit.
+            // An argument of the command overrides the global one that it would inherit.
             let hidden = global.iter().map(|arg| arg.clone().hide(true));
             root.mut_subcommand(name, |command| command.args(hidden))
         });
@@ -86,7 +85,7 @@ impl Cli {
             .arg(help("help-all", ArgAction::HelpLong, "Print all flags, by group"))
     }
 
-    /// The names of all boolean flags.
+    /// Returns the names of all boolean flags.
     fn switches() -> Vec<String> {
         let root = Self::command();
         let commands = std::iter::once(&root).chain(root.get_subcommands());
@@ -107,7 +106,7 @@ const VERSION: &str = concat!(
     env!("BUILD_TARGET")
 );
 
-/// The group of flags for what is printed and kept.
+/// Heading of the output flags.
 const OUTPUT: &str = "Results";
 
 /// Flags of every command.
@@ -183,7 +182,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// If so, nothing else may be printed there.
+    /// Reports whether standard output is reserved for JSON.
     pub fn is_json_on_stdout(&self) -> bool {
         self.json.as_deref().is_some_and(is_standard_output)
     }
@@ -288,7 +287,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether the command sends requests to --endpoints.
     pub fn sends_to_endpoints(&self) -> bool {
         match self {
             Command::Verify(_) | Command::Proxy(_) => true,
@@ -297,7 +295,7 @@ impl Command {
         }
     }
 
-    /// Whether the command sends one load to --endpoints.
+    /// Reports whether the command sends a single load to --endpoints.
     pub fn is_one_load(&self) -> bool {
         match self {
             Command::Put(_)
@@ -321,7 +319,7 @@ impl Command {
         }
     }
 
-    /// How its requests are sent. None for loads of watchers, and for what is no load.
+    /// Returns the flags for sending requests. None for loads of watchers, and for commands without a load.
     pub fn sending(&self) -> Option<&Sending> {
         Some(match self {
             Command::Put(flags) => &flags.sending,

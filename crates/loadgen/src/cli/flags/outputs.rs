@@ -31,7 +31,7 @@ pub struct ReportFlags {
 }
 
 impl Outputs {
-    /// Those that were asked for.
+    /// Iterates over the requested files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.html, &self.csv, &self.markdown].into_iter().flatten()
     }
@@ -41,12 +41,12 @@ impl Outputs {
     }
 }
 
-/// Two flags that name one file, which would hold what was written last.
+/// Finds two flags with the same file, which would contain only the last output.
 pub fn named_twice(flags: &ArgMatches) -> Option<([String; 2], PathBuf)> {
     let mut named: Vec<(PathBuf, &str)> = Vec::new();
     for flag in ["json", "html", "csv", "markdown", "hdr"] {
         let path = flags.try_get_one::<PathBuf>(flag).ok().flatten();
-        // A device takes everything.
+        // Devices accept several outputs.
         let Some(path) = path.filter(|path| !path.exists() || path.is_file()) else { continue };
         let whole = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or(path.clone());
         if let Some((_, other)) = named.iter().find(|(other, _)| *other == whole) {
@@ -57,7 +57,6 @@ pub fn named_twice(flags: &ArgMatches) -> Option<([String; 2], PathBuf)> {
     None
 }
 
-/// Whether the path of an output is standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     path == Path::new("-")
 }

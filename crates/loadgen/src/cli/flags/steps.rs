@@ -7,7 +7,7 @@ use crate::compare::steps::Rates;
 use clap::Args;
 use std::time::Duration;
 
-/// Before each of several rates, unless the flag says otherwise: connections and caches are warm then.
+/// Default warm-up of connections and caches before each of several rates.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Flags of every command that sends one kind of request.
@@ -39,7 +39,7 @@ impl StepFlags {
         !self.rates.is_empty() || self.find_max_rate
     }
 
-    /// The rates of the flags. A search begins at `from` requests per second, or 1000.
+    /// Returns the rates of the flags. A search starts at `from` requests per second, or 1000.
     pub fn rates(&self, from: u64) -> Result<Rates, String> {
         if self.step.is_zero() {
             return Err("--step=0s would measure nothing".into());
@@ -63,7 +63,7 @@ impl StepFlags {
         }
     }
 
-    /// Before each of several rates.
+    /// Returns the warm-up before each of several rates.
     pub fn warm_up_of_steps(&self) -> Duration {
         self.warm_up.unwrap_or(WARM_UP)
     }

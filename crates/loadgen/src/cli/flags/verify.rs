@@ -43,7 +43,7 @@ pub struct VerifyFlags {
     pub html: Option<PathBuf>,
 }
 
-/// Seldom enough for a client to work in between, often enough for a minute.
+/// Rare enough for a client to make progress, frequent enough for a minute.
 pub const LIE_EVERY: u64 = 5;
 
 /// Flags of `proxy`.

@@ -1,4 +1,4 @@
-//! Metrics of a run in progress, in Prometheus's text format, over HTTP.
+//! Metrics of a run in progress, over HTTP in Prometheus's text format.
 
 use crate::run::{ActiveRun, OfEndpoint, RunProgress};
 use crate::stats::histogram::StepCounts;
@@ -12,15 +12,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A request has no body, and few headers.
+/// Limit of a request, which has few headers and no body.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// A client that is slower gets no answer.
+/// Timeout of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// After a connection that was not accepted.
+/// Delay after a failed accept.
 const REST: Duration = Duration::from_millis(20);
 
-/// Serves the newest metrics until it is dropped.
+/// Serves the latest metrics until it is dropped.
 pub struct Exporter {
     text: Arc<Mutex<String>>,
     address: SocketAddr,
@@ -40,7 +40,7 @@ impl Exporter {
         self.address
     }
 
-    /// From now on these figures are served.
+    /// Updates the served metrics.
     pub fn show(&self, run: &ActiveRun) {
         let text = text(&run.progress(), &run.latencies(), &run.by_endpoint());
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
@@ -55,14 +55,14 @@ impl Drop for Exporter {
 
 async fn serve(listener: TcpListener, text: Arc<Mutex<String>>) {
     loop {
-        // A connection that ended before it was accepted, or no descriptor is left.
+        // The connection was closed before it was accepted, or descriptors are exhausted.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(REST).await;
             continue;
         };
         let text = text.clone();
         tokio::spawn(async move {
-            // Prometheus asks again.
+            // Prometheus retries.
             let _ = tokio::time::timeout(PATIENCE, answer(stream, &text)).await;
         });
     }
@@ -94,7 +94,7 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
     stream.shutdown().await
 }
 
-/// Counters and a histogram with one bucket for each doubling.
+/// Formats counters and a histogram with a bucket per doubling.
 fn text(progress: &RunProgress, latencies: &StepCounts, endpoints: &[OfEndpoint]) -> String {
     let RunProgress { answered, failed, waiting, .. } = progress;
     let oldest = |waiting: &WaitingCalls| progress.oldest_wait(waiting).unwrap_or_default().as_secs_f64();
@@ -203,7 +203,7 @@ mod tests {
         assert!(ask("/").await.starts_with("HTTP/1.1 404"));
         assert!(ask("/metricsx").await.starts_with("HTTP/1.1 404"));
         assert!(ask("/metrics?name[]=loadgen_in_flight").await.starts_with("HTTP/1.1 200"));
-        // A probe, as of a load balancer.
+        // A probe, like a load balancer sends it.
         let mut stream = TcpStream::connect(exporter.address()).await.unwrap();
         stream.write_all(b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let mut head = String::new();

@@ -1,5 +1,4 @@
-//! A run in progress on the whole terminal: rates of the last seconds, percentiles, a histogram, failures by
-//! their codes, and each endpoint.
+//! A full-screen view of a run: recent rates, percentiles, a histogram, failures by code, and each endpoint.
 
 use crate::client::failure::Code;
 use crate::run::{ActiveRun, OfEndpoint, RunProgress};
@@ -13,16 +12,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Stderr, stderr};
 use std::time::{Duration, Instant};
 
-/// Between two pictures.
+/// Interval between two frames.
 const EVERY: Duration = Duration::from_millis(500);
-/// Rates that are drawn: one per picture.
+/// Number of displayed rates, one per frame.
 const RATES_MAX: usize = 60;
 const BAR_MAX: u64 = 50;
-/// Percentiles of the whole run and of the time since the last picture.
+/// Displayed percentiles, for the whole run and since the last frame.
 const PERCENTS: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The terminal is as it was when this is dropped.
+/// A full-screen view; restores the terminal on drop.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     picture: Picture,
@@ -37,7 +36,7 @@ impl Screen {
         Ok(Self { terminal, picture: Picture::new(title, now), due: now })
     }
 
-    /// Draws, if it is time.
+    /// Draws a frame if it is due.
     pub fn show(&mut self, run: &ActiveRun) {
         let now = Instant::now();
         if now < self.due {
@@ -51,7 +50,7 @@ impl Screen {
             endpoints: run.by_endpoint(),
         };
         let lines = self.picture.lines(now, seen);
-        // A closed terminal must not end the run.
+        // A closed terminal must not stop the run.
         let _ =
             self.terminal.draw(|frame| frame.render_widget(Paragraph::new(lines.join("\n")), frame.area()));
     }
@@ -63,7 +62,6 @@ impl Drop for Screen {
     }
 }
 
-/// What a run has done so far.
 #[derive(Default)]
 struct RunTotals {
     progress: RunProgress,
@@ -72,7 +70,7 @@ struct RunTotals {
     endpoints: Vec<OfEndpoint>,
 }
 
-/// What is drawn, and what it needs of the picture before.
+/// State of the view, including the previous frame.
 struct Picture {
     title: String,
     start: Instant,
@@ -142,7 +140,7 @@ impl Picture {
     }
 }
 
-/// A line of the table of endpoints.
+/// Formats a line of the endpoint table.
 fn of_endpoint([endpoint, rate, p50, p99, in_flight, oldest, failed]: [&str; 7]) -> String {
     format!("{endpoint:<24} {rate:>12} {p50:>12} {p99:>12} {in_flight:>10} {oldest:>14}   {failed}")
 }
@@ -163,7 +161,7 @@ fn shown(latency: Option<Duration>) -> String {
     latency.map_or("-".into(), |latency| format!("{:.3} ms", latency.as_secs_f64() * 1e3))
 }
 
-/// A bar for each doubling of latency, from the first to the last that has requests.
+/// Formats a bar per doubling of latency, for the range with requests.
 fn histogram(latencies: &StepCounts) -> Vec<String> {
     let mut before = 0;
     let mut bars: Vec<(Duration, u64)> = Vec::new();
@@ -237,7 +235,7 @@ mod tests {
         let [.., first, second] = &lines[..] else { panic!("{lines:?}") };
         let first = words(first);
         assert_eq!((first[0].as_str(), first[1].as_str(), first[8].as_str()), ("a:1", "600/s", "0"));
-        // It stands still: no request of the last moment has a latency.
+        // The endpoint is stalled, so recent requests have no latency.
         assert_eq!(words(second), ["b:2", "0/s", "-", "-", "3", "-", "Unavailable", "5"]);
         assert!(
             !picture

@@ -1,4 +1,4 @@
-//! Flags of watchers, leases and transactions to plans.
+//! Turns the flags of watchers, leases and transactions into plans.
 
 use crate::cli::flags::Global;
 use crate::cli::flags::coordination::{
@@ -18,15 +18,15 @@ use bytes::Bytes;
 use rand::RngExt;
 use std::time::Duration;
 
-/// Lease of `lease-keepalive`, as in etcd's tool.
+/// TTL of `lease-keepalive`, like in etcd's tool.
 const LEASE_SECONDS: i64 = 100;
-/// Bytes of the values of `watch`, as in etcd's tool.
+/// Size of the values of `watch`, like in etcd's tool.
 const WATCH_VALUE_BYTES: usize = 4;
-/// Two times are kept for each put: 1.6 GB.
+/// Two timestamps are recorded per put: 1.6 GB.
 const PUTS_MAX: u64 = 100_000_000;
-/// Of the watched keys together.
+/// Limit for all watched keys together.
 const KEYS_BYTES_MAX: usize = 1 << 30;
-/// A watcher costs about 100 bytes here: 1 GB.
+/// A watcher takes about 100 bytes here: 1 GB.
 const WATCHERS_MAX: usize = 10_000_000;
 
 pub fn watch(global: &Global, flags: &WatchFlags) -> Result<LoadPlan, String> {
@@ -39,8 +39,8 @@ pub fn watch(global: &Global, flags: &WatchFlags) -> Result<LoadPlan, String> {
     Ok(LoadPlan { seconds_max: plans::some(duration), ..plan })
 }
 
-/// Puts in all: those of the flag, or those that a rate brings in a time. Two times of each are kept, so
-/// their number must be known.
+/// Returns the total number of puts: the flag's, or the rate multiplied by the duration. Two timestamps are
+/// recorded per put, so the number must be known.
 fn puts(total: u64, per_second: u64, duration: Duration) -> Result<u64, String> {
     match (duration.is_zero(), per_second) {
         (true, _) => Ok(total),
@@ -49,7 +49,7 @@ fn puts(total: u64, per_second: u64, duration: Duration) -> Result<u64, String> 
     }
 }
 
-/// The keys that are watched; those of one number are equal.
+/// Returns the watched keys; equal numbers yield equal keys.
 fn watched(flags: &WatchFlags) -> Result<Vec<Bytes>, String> {
     let &WatchFlags { watched_key_total, key_size, key_space_size, sequential_keys, .. } = flags;
     if watched_key_total == 0 {
@@ -86,7 +86,8 @@ pub fn watch_latency(global: &Global, flags: &WatchLatencyFlags) -> Result<LoadP
     Ok(LoadPlan { seconds_max: plans::some(duration), ..plan })
 }
 
-/// Whether what a load works on is created here: not to show it, and not for agents, which create it.
+/// Reports whether this process creates the objects of a load: not for a dry run, nor with agents, which
+/// create them.
 fn creates(global: &Global, dry_run: bool) -> bool {
     !dry_run && global.agents.is_empty()
 }
@@ -133,7 +134,7 @@ fn watching(streams: usize, per_stream: usize, keys: Vec<Bytes>) -> OpenWatchers
     }
 }
 
-/// Puts to these keys, whose values tell the puts apart.
+/// Returns puts to these keys, with values that identify the put.
 fn events(keys: &std::sync::Arc<[Bytes]>, total: u64, value_bytes: usize) -> Result<Workload, String> {
     let needed = position_bytes(total);
     if value_bytes < needed {

@@ -1,4 +1,4 @@
-//! `kubernetes`: creates the objects of a cluster, then plans the load that it is for the store.
+//! `kubernetes`: creates the objects of a cluster, then plans its load on the store.
 
 use crate::cli::flags::Global;
 use crate::cli::flags::kubernetes::KubernetesFlags;
@@ -10,10 +10,10 @@ use crate::workload::kubernetes::{Kubernetes, PODS_PER_NODE};
 
 /// Names have six digits.
 const NODES_MAX: u64 = 1_000_000;
-/// Eight bytes are kept of each: 256 MB.
+/// Eight bytes are recorded per pod: 256 MB.
 const PODS_MAX: u64 = 32_000_000;
 
-/// The cluster of the flags, whose objects are created first, and the plan of the measurement.
+/// Returns the cluster of the flags, with objects to be created first, and the plan of the measurement.
 pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, LoadPlan), String> {
     let KubernetesFlags { nodes, api_servers, prefix, sending, .. } = flags;
     if *nodes == 0 || *nodes > NODES_MAX {
@@ -37,7 +37,7 @@ pub fn plan(global: &Global, flags: &KubernetesFlags) -> Result<(Kubernetes, Loa
     Ok((cluster, plan))
 }
 
-/// The creation of all objects.
+/// Returns the plan that creates all objects.
 pub fn load_phase(plan: &LoadPlan, cluster: &Kubernetes) -> LoadPlan {
     let workload = Workload::Kubernetes(cluster.load_phase());
     LoadPlan {

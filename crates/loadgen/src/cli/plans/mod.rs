@@ -1,4 +1,4 @@
-//! Flags to plans. Combinations that make no sense are refused.
+//! Turns flags into plans, and rejects invalid combinations.
 
 pub mod coordination; // watchers, leases and transactions
 pub mod kubernetes; // API servers
@@ -19,9 +19,9 @@ use bench_report::model::{Connect, RowProtocol, Values};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The default of --dial-timeout.
+/// Default of --dial-timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Keys of a page of `range --paginate`, as in etcd's tool.
+/// Page size of `range --paginate`, like in etcd's tool.
 const PAGE_KEYS: i64 = 10_000;
 /// Far below the length limit of a gRPC message (4 GiB).
 const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -41,7 +41,7 @@ pub async fn aimed(global: &Global, mut plan: LoadPlan) -> Result<(LoadPlan, adm
     Ok((plan, cluster))
 }
 
-/// The plan of a run over `endpoints`, or the reason for a refusal.
+/// Returns the plan of a run over `endpoints`, or the reason why it is invalid.
 pub fn plan(
     global: &Global,
     endpoints: Vec<Endpoint>,
@@ -55,7 +55,7 @@ pub fn plan(
         return planned(global, endpoints, workload, stages.total(), RunPace::Stages(stages));
     }
     let pace = match &workload {
-        // An open loop without a rate has that of the cluster.
+        // Without a rate, an open loop uses the rate of the cluster.
         Workload::Kubernetes(cluster) if sending.open_loop && sending.rate == 0 => {
             RunPace::Open((cluster.rate() * 10.0).round() / 10.0)
         }
@@ -71,7 +71,7 @@ pub fn plan(
     Ok(LoadPlan { seconds_max: Some(sending.duration), ..plan })
 }
 
-/// The same for loads whose total and pace have other flags.
+/// Like `plan`, for loads with separate flags for total and pace.
 pub fn planned(
     global: &Global,
     endpoints: Vec<Endpoint>,
@@ -104,7 +104,7 @@ pub fn planned(
     })
 }
 
-/// Whether the numbers of callers and connections fit each other.
+/// Checks that the numbers of callers and connections are compatible.
 pub fn check_callers(global: &Global) -> Result<(), String> {
     if global.clients == 0 {
         return Err("--clients=0 would send nothing".into());
@@ -119,13 +119,14 @@ pub fn check_callers(global: &Global) -> Result<(), String> {
     Ok(())
 }
 
-/// Half the processors by default: the servers of a local measurement need the others.
+/// Returns the number of threads. Defaults to half the processors, because the servers of a local
+/// measurement need the rest.
 pub fn threads(global: &Global) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if global.threads == 0 { (processors / 2).max(1) } else { global.threads }
 }
 
-/// Refuses flags of etcd's tool that this one does not support.
+/// Rejects unsupported flags of etcd's tool.
 pub fn refuse_unsupported(flags: &RefusedFlags) -> Result<(), String> {
     if !flags.auto_sync_interval.is_zero() {
         return Err("--auto-sync-interval: the endpoints of a measurement stay as they are given".into());
@@ -169,7 +170,6 @@ pub fn writes(flags: &Writing, order: KeyOrder, ops: usize) -> Result<Writes, St
     Ok(Writes { key_bytes, value_bytes, prefix, key_space: space, order, values, seed })
 }
 
-/// Whether keys of this size hold the numbers of the key space.
 pub fn check_keys(key_bytes: usize, space: u64) -> Result<(), String> {
     if key_bytes == 0 {
         return Err("--key-size=0: a key has one byte at least".into());
@@ -197,7 +197,7 @@ pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
         return Err(format!("--limit={}: a limit is 1 at least, or 0 for none", flags.limit));
     }
     let (key, range_end) = match (flags.prefix, flags.key.as_str()) {
-        // No prefix: every key.
+        // Without a prefix: every key.
         (true, "") => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
         (true, key) => (Bytes::copy_from_slice(key.as_bytes()), prefix_end(key.as_bytes())),
         (false, key) => (key.to_owned().into(), flags.end.clone().into()),
@@ -218,7 +218,7 @@ pub fn range(flags: &RangeFlags) -> Result<Workload, String> {
     })
 }
 
-/// The pace of a rate, which the flag `named` gives.
+/// Returns the pace for a rate from the flag `named`.
 pub fn pace(named: &str, rate: u64, open_loop: bool) -> Result<RunPace, String> {
     match (rate, open_loop) {
         (0, true) => Err(format!("--open-loop needs a {named} to keep")),
@@ -228,7 +228,7 @@ pub fn pace(named: &str, rate: u64, open_loop: bool) -> Result<RunPace, String> 
     }
 }
 
-/// A duration that is wanted.
+/// Returns `None` for a zero duration.
 pub fn some(duration: Duration) -> Option<Duration> {
     (!duration.is_zero()).then_some(duration)
 }
@@ -241,7 +241,7 @@ mod tests {
     use clap::Parser;
     use std::sync::Arc;
 
-    /// The plan of a command line in short, or the refusal.
+    /// Summarizes the plan of a command line, or returns the error.
     fn read(line: &str) -> Result<String, String> {
         let cli = Cli::try_parse_from(std::iter::once("loadgen").chain(line.split_whitespace()))
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;

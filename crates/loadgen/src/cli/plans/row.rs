@@ -1,4 +1,4 @@
-//! A load as the row of a report, and in a line.
+//! A load as the row of a report, and as a line of text.
 
 use crate::run;
 use crate::run::results::Measurement;
@@ -10,7 +10,7 @@ use bench_report::metric::Middle;
 use bench_report::model::{Connect, RowOperation, RowProtocol, RowSpec, RowTarget, Values};
 use bench_report::number;
 
-/// What is sent, in a line.
+/// Describes the load in a line.
 pub fn title(load: &run::LoadPlan) -> String {
     let (clients, conns) = (load.clients, connections(load));
     format!(
@@ -21,7 +21,7 @@ pub fn title(load: &run::LoadPlan) -> String {
     )
 }
 
-/// Connections that requests may go through: an object has one to each endpoint that it may use.
+/// Counts the connections that requests may use: each object has one to each of its endpoints.
 fn connections(load: &run::LoadPlan) -> usize {
     match load {
         run::LoadPlan { protocol: RowProtocol::HttpJson, clients, .. } => *clients,
@@ -31,7 +31,7 @@ fn connections(load: &run::LoadPlan) -> usize {
     }
 }
 
-/// How fast requests are sent, and whether replies are awaited.
+/// Describes the pace, and whether replies are awaited.
 pub fn pace(load: &run::LoadPlan) -> String {
     match load.pace {
         RunPace::Unlimited => "as fast as replies arrive, closed loop".into(),
@@ -41,7 +41,7 @@ pub fn pace(load: &run::LoadPlan) -> String {
     }
 }
 
-/// The same, with what a mix consists of.
+/// Describes the pace and the composition of a mix.
 pub fn how(load: &run::LoadPlan) -> String {
     let pace = pace(load);
     match &load.workload {
@@ -64,7 +64,7 @@ pub fn how(load: &run::LoadPlan) -> String {
     }
 }
 
-/// The load that agents sent together, each of which sent this one. Stages are still those of each.
+/// Returns the combined load of agents that each sent this one. Stages remain per agent.
 pub fn of_agents(load: &run::LoadPlan, measurement: &Measurement) -> run::LoadPlan {
     let (mut whole, agents) = (load.clone(), measurement.machines.len());
     if whole.total != run::LoadPlan::OPEN_END {
@@ -81,7 +81,6 @@ pub fn of_agents(load: &run::LoadPlan, measurement: &Measurement) -> run::LoadPl
     whole
 }
 
-/// What a load sends, for its row in a report.
 pub fn spec(load: &run::LoadPlan) -> RowSpec {
     let written = |Writes { key_bytes, value_bytes, key_space, values, .. }: &Writes| {
         (*key_bytes, *value_bytes, *key_space, *values)

@@ -1,4 +1,4 @@
-//! `--dry-run`: what a run would send, as text.
+//! `--dry-run`: describes the load of a run.
 
 use super::super::flags::steps::StepFlags;
 use super::row::{pace, spec, title};
@@ -7,8 +7,8 @@ use crate::run::{EndpointTarget, LoadPlan};
 use bench_report::model::Values;
 use std::fmt::{self, Write as _};
 
-/// What `plan` would send, at several rates if the command has such flags: a line of what is fixed, and one
-/// for each fact.
+/// Describes the load of `plan`, at several rates if the command has such flags: a line with the fixed part,
+/// and a line for each fact.
 pub fn shown(plan: &LoadPlan, steps: Option<&StepFlags>) -> String {
     let mut text = String::new();
     write_plan(&mut text, plan, steps).expect("a string takes text");

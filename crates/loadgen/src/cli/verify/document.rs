@@ -1,4 +1,4 @@
-//! What `verify --json` writes and `report` reads.
+//! The file format of `verify --json`, which `report` reads.
 
 use crate::compare;
 use crate::server::machine;
@@ -7,36 +7,35 @@ use bench_report::model::Machine;
 use bench_report::number;
 use serde::{Deserialize, Serialize};
 
-/// Distinguishes these files from others.
+/// Distinguishes these files from reports.
 pub const KIND: &str = "verify";
 /// Incremented when readers of older files would misread new ones.
 const FORMAT: u32 = 1;
 
-/// One execution of `verify`.
+/// An execution of `verify`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VerifyDocument {
     pub format: u32,
     pub kind: String,
-    /// As typed, quoted for a shell.
+    /// Command line as entered, quoted for a shell.
     pub command: String,
-    /// Version of the load generator, and the commit that it was built from.
+    /// Version and commit of the load generator.
     pub loadgen: String,
     pub commit: Option<String>,
     pub started_unix_seconds: u64,
     pub machine: Machine,
-    /// One per member.
     pub endpoints: Vec<String>,
-    /// Members that could not be reached: nothing was checked there.
+    /// Number of unreachable, thus unchecked, members.
     #[serde(default)]
     pub unreached: usize,
     pub rate: f64,
     pub clients: usize,
     pub keys: u32,
     pub leases: usize,
-    /// The members' hashes were to be compared.
+    /// True if a comparison of the members' hashes was requested.
     #[serde(default)]
     pub hashes_wanted: bool,
-    /// What a proxy in front of the first member did wrong on purpose, and how often.
+    /// Faults injected by a proxy in front of the first member, with counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lies: Vec<(String, u64)>,
     #[serde(flatten)]
@@ -44,7 +43,7 @@ pub struct VerifyDocument {
 }
 
 impl VerifyDocument {
-    /// The description of a run that begins now.
+    /// Describes a run that starts now.
     pub fn begin(settings: &Settings, command: String) -> Self {
         Self {
             format: FORMAT,
@@ -66,13 +65,13 @@ impl VerifyDocument {
         }
     }
 
-    /// Whether everything was checked and nothing contradicts.
+    /// Reports whether everything was checked without a contradiction.
     pub fn is_clean(&self) -> bool {
         let VerifyReport { violation, failed, .. } = &self.report;
         violation.is_none() && failed.is_none() && self.unchecked().is_empty()
     }
 
-    /// What was to be checked and was not.
+    /// Lists the requested checks that did not happen.
     pub fn unchecked(&self) -> Vec<String> {
         let VerifyReport { checked, violation, undecided, behind, .. } = &self.report;
         let mut all = Vec::new();
@@ -98,7 +97,7 @@ impl VerifyDocument {
         all
     }
 
-    /// Reads a value whose kind is [`KIND`].
+    /// Reads a value of kind [`KIND`].
     pub fn read(value: serde_json::Value) -> Result<Self, String> {
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(format) if format == u64::from(FORMAT) => {}

@@ -1,11 +1,11 @@
-//! `verify`: flags to settings, and the result as text, JSON and exit status.
+//! `verify`: turns flags into settings, and the result into text, JSON and an exit status.
 
 mod text; // the result for a terminal
 
 pub mod document; // the result as JSON
 pub mod page; // the result for a browser
 
-pub mod proxy; // a member with a fault
+pub mod proxy; // a faulty member
 
 use super::flags::Global;
 use super::flags::verify::VerifyFlags;
@@ -24,16 +24,16 @@ use document::VerifyDocument;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Without --request-timeout. A call that takes longer has an unknown outcome.
+/// Default of --request-timeout. A call that takes longer has an unknown outcome.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Clients of each member, at least: one alone would never compete with another one.
+/// Minimum clients per member: a single one would not compete.
 const CLIENTS_PER_MEMBER: usize = 2;
-/// A read of all keys is one answer, far below any limit.
+/// A read of all keys is a single response, far below any limit.
 const KEYS_MAX: u32 = 10_000;
 /// A year.
 const MINUTES_MAX: f64 = 525_600.0;
 
-/// Uses and checks the cluster of the endpoints, also through members that they do not name.
+/// Uses and checks the cluster of the endpoints, including members without a named endpoint.
 pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, ExitReason> {
     let settings = of_flags(settings(global, flags, Vec::new()))?;
     global.json.as_deref().map_or(Ok(()), check_writable)?;
@@ -72,7 +72,7 @@ pub async fn verify(global: &Global, flags: &VerifyFlags) -> Result<ExitCode, Ex
     })
 }
 
-/// The endpoints, the first of which leads through a proxy if lies are wanted.
+/// Returns the endpoints; the first one leads through a proxy if lies are requested.
 async fn lying(
     flags: &VerifyFlags,
     mut endpoints: Vec<Endpoint>,
@@ -89,7 +89,6 @@ async fn lying(
     Ok((endpoints, Some((proxy, counts))))
 }
 
-/// Writes the files of the flags and prints the result.
 fn write(global: &Global, flags: &VerifyFlags, document: &VerifyDocument) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let text = serde_json::to_string(document).map_err(|error| error.to_string())? + "\n";

@@ -9,7 +9,6 @@ use bench_report::page::{
     TableCell,
 };
 
-/// The page of a run.
 pub fn page(document: &VerifyDocument) -> Page {
     let VerifyDocument { report, endpoints, loadgen, commit, .. } = document;
     let mut notices: Vec<String> =

@@ -1,4 +1,4 @@
-//! `proxy`: flags to proxies, which serve until they are interrupted.
+//! `proxy`: turns flags into proxies and serves until interrupted.
 
 use crate::cli::flags::Global;
 use crate::cli::flags::verify::ProxyFlags;
@@ -9,7 +9,6 @@ use crate::proxy::Proxy;
 use std::process::ExitCode;
 use tokio::task::JoinSet;
 
-/// Serves in front of each endpoint.
 pub async fn serve(global: &Global, flags: &ProxyFlags) -> Result<ExitCode, ExitReason> {
     let ProxyFlags { listen, lies, every } = flags;
     if listen.len() != global.endpoints.len() {

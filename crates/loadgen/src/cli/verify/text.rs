@@ -3,7 +3,7 @@
 use super::document::VerifyDocument;
 use checker::CheckCounts;
 
-/// What was checked so far.
+/// Summarizes the checks so far.
 pub fn brief(checked: &CheckCounts) -> String {
     let CheckCounts { writes, linearizable_reads, serializable_reads, unknown, events, .. } = checked;
     let CheckCounts { leases_expired, leases_revoked, hashes, holds, .. } = checked;
@@ -14,7 +14,7 @@ pub fn brief(checked: &CheckCounts) -> String {
     )
 }
 
-/// The result of a run.
+/// Formats the result of a run.
 pub fn text(document: &VerifyDocument) -> String {
     let VerifyDocument { report, endpoints, lies, .. } = document;
     let mut out = String::new();
@@ -63,7 +63,7 @@ mod tests {
             (|_| {}, None),
             (|it| it.report.undecided = 1, Some("1 operation, whose")),
             (|it| it.report.behind = vec!["b:1".into()], Some("b:1 to the end")),
-            // A member that answers nothing, and watchers that receive nothing, contradict nothing.
+            // Missing responses and missing events do not contradict anything.
             (|it| it.report.checked.linearizable_reads = 0, Some("anything: ")),
             (|it| it.report.checked.writes = 0, Some("anything: ")),
             (|it| it.unreached = 1, Some("1 member, without an answer")),

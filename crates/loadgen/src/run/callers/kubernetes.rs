@@ -1,6 +1,6 @@
 //! Callers of Kubernetes' operations, and the watchers of its API servers, through tonic.
 //!
-//! Operations go to the endpoints in turn. All calls of one operation go to one member.
+//! Operations are distributed round-robin over the endpoints. All calls of an operation use the same member.
 
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
@@ -28,48 +28,46 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Streaming;
 
-/// Attempts of one write: more than others can win in a row, unless something is wrong.
+/// Attempts of a write; more conflicts in a row indicate a fault.
 const ATTEMPTS_MAX: u64 = 1000;
 
-/// After the last operation. Watchers that receive nothing for so long have missed something.
+/// Timeout after the last operation: watchers without an event for this long have missed one.
 const EVENTS_AWAITED: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
-/// A lease gets no more events after this time, as kube-apiserver has it.
+/// Maximum age of a lease that gets new events, like in kube-apiserver.
 const LEASE_USED: Duration = Duration::from_secs(60);
-/// Between a broken stream and the next one.
+/// Delay before a broken stream is reopened.
 const REST: Duration = Duration::from_millis(200);
 
-/// One caller. Its operations follow one another.
+/// A caller. Its operations are sequential.
 pub struct KubernetesCaller {
     cluster: Kubernetes,
     members: RoundRobin,
     lease: Option<EventLease>,
 }
 
-/// The lease of the next event.
 struct EventLease {
     id: i64,
     events: u64,
     granted: Instant,
 }
 
-/// The watcher of a resource, as a reflector of Kubernetes keeps it: a stream that breaks is opened again at
-/// the next endpoint where it was, and where history was compacted, the resource is listed first.
+/// The watcher of a resource, like a reflector of Kubernetes: a broken stream is reopened at the next
+/// endpoint from its last revision. If that was compacted, the resource is listed first.
 struct Reflector {
     cluster: Kubernetes,
     endpoints: Arc<[Endpoint]>,
-    /// The place of its endpoint.
+    /// Index of its endpoint.
     place: usize,
     channel: Channel,
     counters: Arc<WorkerCounters>,
     api_server: usize,
-    /// Its place.
     resource: usize,
-    /// It has received everything before this revision; 0: it begins with what is written next.
+    /// Next revision to receive; 0 starts with the next write.
     next: i64,
 }
 
-/// Opens the watchers of these API servers, which receive until this thread's runtime ends.
+/// Opens the watchers of these API servers, which receive until the runtime of this thread stops.
 pub async fn watch(
     cluster: &Kubernetes,
     endpoints: &[Endpoint],
@@ -108,7 +106,7 @@ async fn opened(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> Result<C
     client.map(|client| client.channel()).map_err(|error| error.to_string())
 }
 
-/// Watches a resource from a revision on, 0: from now. Returns the revision of the store as well.
+/// Watches a resource from a revision; 0 means now. Also returns the revision of the store.
 async fn open(
     channel: Channel,
     cluster: &Kubernetes,
@@ -126,7 +124,7 @@ async fn open(
     };
     let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
-    // The stream of requests stays open.
+    // The request stream stays open.
     let requests = tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
     let mut responses = client.watch(requests).await?.into_inner();
     let created = responses.message().await?.unwrap_or_default();
@@ -146,7 +144,7 @@ impl Reflector {
         Ok(responses)
     }
 
-    /// Receives until the stream breaks, or the server gives the watcher up.
+    /// Receives until the stream breaks, or the server cancels the watcher.
     async fn follow(&mut self, mut responses: Streaming<WatchResponse>) {
         while let Ok(Some(response)) = responses.message().await {
             if response.compact_revision > 0 {
@@ -160,7 +158,7 @@ impl Reflector {
         }
     }
 
-    /// Tries one endpoint after the other.
+    /// Tries the endpoints round-robin.
     async fn reopened(&mut self) -> Streaming<WatchResponse> {
         loop {
             tokio::time::sleep(REST).await;
@@ -174,7 +172,7 @@ impl Reflector {
         }
     }
 
-    /// Reads the resource, of which events are gone, and goes on from there. If that fails, it is tried again
+    /// Lists the resource after its history was compacted, and continues from there. A failure is retried
     /// after the next stream.
     async fn list(&mut self) {
         let range = self.cluster.list(RESOURCES[self.resource], CACHE_PAGE);
@@ -186,9 +184,9 @@ impl Reflector {
     }
 }
 
-/// Counts events from the revision `next` on and those of older ones: each write has one revision and one
-/// event. Moves `next` on. What expires, a thousand objects at one revision, is not written by a caller, and
-/// does not count; no caller deletes an event.
+/// Counts new events from the revision `next` on, and repeated ones: each write has a distinct revision and
+/// a single event. Advances `next`. Expired objects, a thousand at one revision, do not count, because
+/// callers do not delete events.
 fn take(response: &WatchResponse, resource: &str, next: &mut i64) -> (u64, u64) {
     let (mut received, mut repeated) = (0, 0);
     for event in &response.events {
@@ -250,7 +248,7 @@ impl KubernetesCaller {
         Self { cluster: cluster.clone(), members, lease: None }
     }
 
-    /// Makes a change, until nothing else has changed the object in between, or until there is nothing to do.
+    /// Retries a change until it does not conflict, or there is nothing to change.
     async fn write(
         &self,
         client: &mut KvClient<Channel>,
@@ -276,7 +274,7 @@ impl KubernetesCaller {
         Err(CallFailure::new(Code::UNKNOWN, format!("{ATTEMPTS_MAX} attempts met another write")))
     }
 
-    /// What an API server does before it serves: it fills the cache of each resource, and watches it.
+    /// Starts an API server: fills the cache of each resource and watches it.
     async fn start_api_server(&self, channel: Channel) -> Result<AnsweredCall, CallFailure> {
         let mut all = AnsweredCall::default();
         for resource in RESOURCES {
@@ -288,7 +286,7 @@ impl KubernetesCaller {
         Ok(all)
     }
 
-    /// As an API server does every five minutes: of all of them the first one compacts.
+    /// Compacts like an API server does every five minutes; the first of them compacts for all.
     async fn compact(
         &self,
         client: &mut KvClient<Channel>,
@@ -305,7 +303,6 @@ impl KubernetesCaller {
         Ok(AnsweredCall::of(&answer, 0))
     }
 
-    /// A lease for one more event.
     async fn lease(&mut self, channel: Channel) -> Result<i64, CallFailure> {
         if let Some(lease) = self.lease.as_mut().filter(|lease| lease.takes_more()) {
             lease.events += 1;
@@ -329,7 +326,7 @@ async fn transact(client: &mut KvClient<Channel>, txn: TxnRequest) -> Result<Txn
     client.txn(txn).await.map(tonic::Response::into_inner).map_err(CallFailure::from)
 }
 
-/// What a transaction read instead of writing.
+/// Returns the read result of a transaction that did not write.
 fn read(answer: &TxnResponse) -> Result<&RangeResponse, CallFailure> {
     match answer.responses.first().and_then(|op| op.response.as_ref()) {
         Some(Response::ResponseRange(range)) => Ok(range),
@@ -337,7 +334,7 @@ fn read(answer: &TxnResponse) -> Result<&RangeResponse, CallFailure> {
     }
 }
 
-/// Reads a range as a stream to its end, and keeps nothing of it.
+/// Reads a range as a stream and discards it.
 async fn stream(client: &mut KvClient<Channel>, range: RangeRequest) -> Result<AnsweredCall, CallFailure> {
     let mut parts = client.range_stream(range).await?.into_inner();
     let mut all = AnsweredCall::default();
@@ -359,7 +356,7 @@ mod tests {
         for (revisions, header, counts, then) in [
             (&[5, 6][..], 6, (2, 0), 7),
             (&[5, 6], 6, (0, 2), 7),
-            // Nothing was written to this resource at 7 and 8.
+            // No writes to this resource at 7 and 8.
             (&[], 8, (0, 0), 9),
             (&[8, 9, 9, 12], 12, (2, 2), 13),
         ] {

@@ -1,6 +1,6 @@
-//! Callers of operations that take several calls.
+//! Callers of operations with several calls.
 
-pub mod round_robin; // connections to the endpoints in turn
+pub mod round_robin; // connections to the endpoints
 pub mod tasks; // callers with a task each
 
 pub mod pages; // ranges in pages

@@ -1,7 +1,7 @@
 //! Callers that read a range in pages, through tonic.
 //!
-//! All pages of a range are read at the revision of the first, from one member. The next range is read from
-//! the next member.
+//! All pages of a range are read at the revision of the first, from the same member. The next range is read
+//! from the next member.
 
 use crate::client::admin::Channel;
 use crate::client::failure::CallFailure;
@@ -11,7 +11,7 @@ use api::etcdserverpb::RangeRequest;
 use api::etcdserverpb::kv_client::KvClient;
 use prost::Message;
 
-/// One caller. Its ranges follow one another.
+/// A caller. Its ranges are sequential.
 pub struct PagesCaller {
     range: RangeRequest,
     members: RoundRobin,

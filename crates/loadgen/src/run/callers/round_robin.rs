@@ -1,4 +1,4 @@
-//! The connections of a caller, one for each endpoint, used in turn.
+//! The connections of a caller, one per endpoint, used round-robin.
 
 use crate::client::admin::{self, Channel};
 use crate::client::endpoint::Endpoint;
@@ -6,14 +6,15 @@ use crate::stats::progress::WorkerCounters;
 use api::etcdserverpb::kv_client::KvClient;
 use std::sync::Arc;
 
-/// Channels of all endpoints. The next operation goes to the next one.
+/// Channels of all endpoints, used round-robin by operation.
 pub struct RoundRobin {
     channels: Vec<Channel>,
     cursor: usize,
 }
 
 impl RoundRobin {
-    /// Opens `objects` connection objects, which so many callers share. Each caller begins at another endpoint.
+    /// Opens `objects` connection objects, shared by `callers` callers. Each caller starts at another
+    /// endpoint.
     pub async fn open(
         endpoints: &[Endpoint],
         objects: usize,
@@ -33,30 +34,27 @@ impl RoundRobin {
         Ok((0..callers).map(of).collect())
     }
 
-    /// The channel of the next operation.
     pub fn next(&mut self) -> Channel {
         let channel = self.channels[self.cursor % self.channels.len()].clone();
         self.cursor += 1;
         channel
     }
 
-    /// The client of the next operation.
     pub fn next_kv(&mut self) -> KvClient<Channel> {
         kv(self.next())
     }
 
-    /// The channel of the first endpoint.
     pub fn first(&self) -> &Channel {
         &self.channels[0]
     }
 
-    /// The place of the endpoint of the next operation.
+    /// Returns the endpoint index of the next operation.
     pub fn upcoming(&self) -> usize {
         self.cursor % self.channels.len()
     }
 }
 
-/// A client that takes answers of any size.
+/// Returns a client that accepts responses of any size.
 pub fn kv(channel: Channel) -> KvClient<Channel> {
     KvClient::new(channel).max_decoding_message_size(usize::MAX)
 }

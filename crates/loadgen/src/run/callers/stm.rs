@@ -1,8 +1,8 @@
 //! Callers of STM transactions, through tonic.
 //!
-//! * A transaction, with its lock, stays on one member, so that a read of a given revision never meets a
-//!   member that has not applied it yet. The next one goes to the next member.
-//! * Locks need a session: a lease that is kept alive until the caller ends.
+//! * A transaction, with its lock, stays on the same member, so that a read at a given revision never
+//!   reaches a member that has not applied it yet. The next transaction uses the next member.
+//! * Locks need a session: a lease that is kept alive until the caller closes.
 
 use crate::client::admin::Channel;
 use crate::client::failure::{CallFailure, Code};
@@ -29,14 +29,14 @@ use bytes::Bytes;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 
-/// The name of the lock, as in etcd's tool.
+/// Name of the lock, like in etcd's tool.
 const LOCK: &str = "stmlock";
-/// The first key after those of the lock: `/` is followed by `0`.
+/// Range end of the lock's keys: `/` is followed by `0`.
 const LOCK_END: &str = "stmlock0";
-/// As a session of etcd's Go client.
+/// TTL of a session, like in etcd's Go client.
 const SESSION_SECONDS: i64 = 60;
 
-/// One caller. Its transactions follow one another.
+/// A caller. Its transactions are sequential.
 pub struct StmCaller {
     stm: Stm,
     members: RoundRobin,
@@ -56,7 +56,7 @@ impl Drop for LeaseSession {
 }
 
 impl StmCaller {
-    /// With a session, if transactions need a lock.
+    /// Opens a session if transactions need a lock.
     pub async fn open(stm: &Stm, members: RoundRobin) -> Result<Self, String> {
         let session = match stm.locker {
             Locker::None => None,
@@ -77,7 +77,7 @@ impl LeaseSession {
             loop {
                 tokio::time::sleep(Duration::from_secs(SESSION_SECONDS as u64 / 3)).await;
                 let request = tokio_stream::once(LeaseKeepAliveRequest { id: lease });
-                // Without its lease the lock fails, which is counted there.
+                // If the lease is lost, the lock fails and is counted there.
                 if let Ok(answers) = client.lease_keep_alive(request).await {
                     let _ = answers.into_inner().message().await;
                 }
@@ -92,7 +92,7 @@ impl CallerTask for StmCaller {
         let channel = self.members.next();
         let key = self.lock(&channel).await?;
         let answer = self.transact(&channel, position).await;
-        // The lock is released whether the transaction succeeded or not.
+        // Releases the lock whether the transaction succeeded or not.
         match key {
             None => answer,
             Some(key) => self.unlock(&channel, key).await.and(answer),
@@ -105,7 +105,7 @@ impl CallerTask for StmCaller {
 
     async fn close(&mut self) {
         if let Some(session) = &self.session {
-            // A lease that stays expires by itself.
+            // A remaining lease expires by itself.
             let revoke = LeaseRevokeRequest { id: session.lease };
             let _ = LeaseClient::new(self.members.first().clone()).lease_revoke(revoke).await;
         }
@@ -160,8 +160,8 @@ impl StmCaller {
     }
 }
 
-/// The mutex of etcd's Go client: the oldest key below the lock's name owns it. A key that is not the oldest
-/// waits until the newest of those before it is deleted, and looks again.
+/// Acquires the mutex of etcd's Go client: the oldest key below the lock's name owns it. Any other key waits
+/// until its predecessor is deleted, and checks again.
 async fn acquire(channel: &Channel, lease: i64) -> Result<Bytes, CallFailure> {
     let mine = Bytes::from(format!("{LOCK}/{lease:x}"));
     let absent = Compare {
@@ -199,7 +199,7 @@ async fn acquire(channel: &Channel, lease: i64) -> Result<Bytes, CallFailure> {
     Ok(mine)
 }
 
-/// One of the keys of the lock: the oldest, or the newest that was created at `created_max` or before.
+/// Returns a range for the oldest key of the lock, or for the latest one created at `created_max` or before.
 fn waiters(order: SortOrder, created_max: i64) -> RangeRequest {
     RangeRequest {
         key: format!("{LOCK}/").into(),
@@ -248,7 +248,7 @@ async fn range(
         .map_err(CallFailure::from)
 }
 
-/// The first key that the range at this place of a transaction found.
+/// Returns the first key of the range at this index of a transaction.
 fn first(answer: &TxnResponse, place: usize) -> Option<&KeyValue> {
     match answer.responses.get(place)?.response.as_ref()? {
         Response::ResponseRange(range) => range.kvs.first(),

@@ -1,8 +1,8 @@
-//! Callers with a task each: for requests that take several calls, or that are not gRPC.
+//! Callers with a task each: for operations with several calls, or without gRPC.
 //!
 //! * Made for hundreds of callers, not thousands.
-//! * Turns begin at their moments as those of a worker do: by one timer with nanosecond resolution, which
-//!   wakes the callers in the order of their turns.
+//! * Slots start precisely, like in a worker: a timer with nanosecond resolution wakes the callers in the
+//!   order of their slots.
 
 use crate::client::failure::{CallFailure, Code};
 use crate::run::recorder::{FailedCalls, Start, Tally};
@@ -21,38 +21,36 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The interval between checks whether the run was stopped.
+/// Interval of checking whether the run was stopped.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// One caller.
 pub trait CallerTask: 'static {
-    /// Sends the request of a position.
+    /// Sends the request at a position.
     fn call(&mut self, position: u64) -> impl Future<Output = Result<AnsweredCall, CallFailure>>;
 
-    /// Gets ready for the next call; false if that cannot be.
+    /// Prepares for the next call; returns false if that is impossible.
     fn settle(&mut self, _control: &Control) -> impl Future<Output = bool> {
         std::future::ready(true)
     }
 
-    /// Ends after the last call.
+    /// Closes the caller after the last call.
     fn close(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// The endpoint of the next call, among those of the run.
+    /// Returns the endpoint index of the next call.
     fn endpoint(&self) -> usize;
 
-    /// The kind of the operation at a position, among those of the workload.
     fn kind(&self, _position: u64) -> usize {
         0
     }
 }
 
-/// A request that succeeded.
+/// A successful request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub body_bytes: u64,
-    /// Attempts beyond the first.
+    /// Additional attempts.
     pub retries: u64,
 }
 
@@ -62,63 +60,62 @@ impl AnsweredCall {
     }
 }
 
-/// The callers of one worker, connected.
+/// Connected callers of a worker.
 pub struct Tasks<C> {
     callers: Vec<C>,
     terms: Terms,
     kinds: usize,
 }
 
-/// What callers of a worker need of the run.
+/// Run parameters for the callers of a worker.
 #[derive(Clone)]
 pub struct Terms {
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
-    /// How long a reply is awaited after the time limit of the run.
+    /// Time to await a reply after the time limit of the run.
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<WorkerCounters>,
-    /// The same for each endpoint.
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
-/// Places of a call's operation and endpoint, among those of the run.
+/// Indexes of a call's operation and endpoint.
 #[derive(Clone, Copy)]
 struct CallTarget {
     kind: usize,
     endpoint: usize,
 }
 
-/// A request that a caller took.
+/// A request taken by a caller.
 #[derive(Clone, Copy)]
 struct TaskWait {
     position: u64,
     target: CallTarget,
-    /// The moment from which its latency counts.
+    /// Time from which its latency counts.
     since: Instant,
 }
 
-/// State that all callers of a worker share.
+/// Shared state of all callers of a worker.
 struct TaskShared {
     terms: Terms,
-    /// By the kind of operation.
+    /// Tallies by kind of operation.
     tallies: RefCell<Vec<Tally>>,
-    /// Of each caller.
+    /// Pending requests by caller.
     waiting: RefCell<Vec<Option<TaskWait>>>,
-    /// Callers whose turn is not due yet, by its moment and their number.
+    /// Callers with a future slot, by its time and their number.
     early: RefCell<BTreeMap<(Instant, usize), Waker>>,
-    /// When the last caller that has ended had its last result.
+    /// Time of the last result of all finished callers.
     ended: Cell<Option<Instant>>,
 }
 
 impl<C: CallerTask> Tasks<C> {
-    /// Callers whose operations have so many kinds.
+    /// Creates callers with `kinds` kinds of operations.
     pub fn new(callers: Vec<C>, terms: Terms, kinds: usize) -> Self {
         Self { callers, terms, kinds }
     }
 
-    /// Sends and receives until the schedule is used up or the run is stopped. The end is that of the last
-    /// caller's last call: how it closes takes no time of the run.
+    /// Sends and receives until the schedule is exhausted or the run is stopped. Returns the time of the
+    /// last call; closing callers does not count.
     pub async fn run(
         &mut self,
         schedule: Arc<Schedule>,
@@ -142,7 +139,7 @@ impl<C: CallerTask> Tasks<C> {
         let Terms { control, patience, .. } = &shared.terms;
         let mut timer = Timer::new()?;
         tokio::select! {
-            // In this order: a caller that now waits may be the next one to wake.
+            // In this order, because a caller that now waits may be the next one to wake.
             biased;
             () = callers => {
                 for task in tasks {
@@ -163,7 +160,7 @@ impl<C: CallerTask> Tasks<C> {
             } => {}
         }
         let (now, mut tallies) = (Instant::now(), shared.tallies.take());
-        // A turn that is not due yet has not waited.
+        // A slot in the future has not waited.
         let waiting = shared.waiting.borrow();
         for TaskWait { position, target, since } in waiting.iter().flatten().filter(|wait| wait.since <= now)
         {
@@ -175,7 +172,7 @@ impl<C: CallerTask> Tasks<C> {
 }
 
 impl TaskShared {
-    /// One caller, from its first turn to the last.
+    /// Runs a caller from its first slot to the last.
     async fn drive<C: CallerTask>(
         self: Rc<Self>,
         number: usize,
@@ -207,7 +204,7 @@ impl TaskShared {
         caller
     }
 
-    /// Waits for the moment of a turn, and counts how well it is kept.
+    /// Waits for the time of a slot, and records its lateness.
     async fn begin_at(&self, due: Instant, number: usize) -> Instant {
         let taken = Instant::now();
         let is_due = |context: &mut Context<'_>| {
@@ -226,7 +223,7 @@ impl TaskShared {
         now
     }
 
-    /// Requests without a reply, for those who look at the run.
+    /// Publishes the requests without a reply for observers of the run.
     fn show_waiting(&self, start: Start) {
         let Terms { counters, by_endpoint, .. } = &self.terms;
         let mut waiting = vec![WaitingCalls::default(); by_endpoint.len()];
@@ -245,7 +242,7 @@ impl TaskShared {
         counters.set_waiting(whole);
     }
 
-    /// Wakes the callers whose turn is due, and sets the timer for the next one.
+    /// Wakes the callers with a due slot, and sets the timer for the next one.
     fn wake_early(&self, timer: &mut Timer, context: &mut Context<'_>) -> Poll<io::Error> {
         let mut early = self.early.borrow_mut();
         while let Some(first) = early.first_entry() {
@@ -300,7 +297,7 @@ mod tests {
     use super::*;
     use crate::run::schedule::RunPace;
 
-    /// Its calls take no time.
+    /// A caller with instantaneous calls.
     struct AtOnce;
 
     impl CallerTask for AtOnce {
@@ -342,8 +339,8 @@ mod tests {
     #[test]
     fn calls_of_an_open_loop_are_sent_at_their_moments_and_their_lateness_is_counted() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        // Several callers wait at a time, for moments between the milliseconds of tokio's timer, which would
-        // be late by one on the average. On a busy machine one of some tries is on time.
+        // Several callers wait concurrently, for times between the milliseconds of tokio's timer, which
+        // would be late by one on average. On a busy machine one of several tries is on time.
         let is_on_time = |_| {
             let tallies = runtime.block_on(async {
                 let start = Instant::now();

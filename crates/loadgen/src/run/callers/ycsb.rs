@@ -1,6 +1,7 @@
 //! Callers of YCSB's operations, through tonic.
 //!
-//! Operations go to the endpoints in turn. All calls of a read-modify-write go to one member.
+//! Operations are distributed round-robin over the endpoints. All calls of a read-modify-write use the same
+//! member.
 
 use crate::client::admin::Channel;
 use crate::client::failure::{CallFailure, Code};
@@ -12,7 +13,7 @@ use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
 
-/// One caller. Its operations follow one another.
+/// A caller. Its operations are sequential.
 pub struct YcsbCaller {
     ycsb: Ycsb,
     members: RoundRobin,
@@ -28,10 +29,10 @@ impl CallerTask for YcsbCaller {
     async fn call(&mut self, position: u64) -> Result<AnsweredCall, CallFailure> {
         let mut client = self.members.next_kv();
         match self.ycsb.step(position) {
-            // The record that it asks for, or begins with, exists.
+            // The requested or first record exists.
             YcsbStep::Read(range) | YcsbStep::Scan(range) => {
                 let answer = read(&mut client, range.clone()).await?;
-                // A member that lags may not have the newest records.
+                // A lagging member may lack the latest records.
                 if answer.kvs.is_empty() && !range.serializable {
                     return Err(missing(&range));
                 }
@@ -60,7 +61,7 @@ impl CallerTask for YcsbCaller {
     }
 }
 
-/// An insert in flight. It counts as failed unless it is acknowledged, also when its call is given up.
+/// An insert in flight. Counts as failed unless it is acknowledged, even if its call is dropped.
 struct Insert<'a> {
     ycsb: &'a Ycsb,
     number: u64,
@@ -79,7 +80,7 @@ impl Drop for Insert<'_> {
     }
 }
 
-/// Reads a record and writes its value, until nothing has changed it in between.
+/// Reads a record and writes its value, and retries on conflicts.
 async fn swap(
     client: &mut KvClient<Channel>,
     range: RangeRequest,

@@ -1,4 +1,4 @@
-//! What is watched, and the account of the puts whose events watchers await.
+//! The watched keys, and the record of the puts whose events watchers await.
 
 use crate::client::failure::CallFailure;
 use crate::run::worker::CallObserver;
@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Watchers that are open during a run.
 #[derive(Clone, Debug)]
 pub struct OpenWatchers {
     pub streams: usize,
@@ -17,32 +16,32 @@ pub struct OpenWatchers {
     pub keys: Arc<[Bytes]>,
     pub prev_kv: bool,
     pub awaits: Awaits,
-    /// Record the time from the answer of a put to its events as well.
+    /// Also measure from the response of a put to its events.
     pub since_answer: bool,
 }
 
-/// The events that watchers await.
+/// Events that watchers await.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
-    /// Those of the puts of the load: put n writes key n modulo their number.
+    /// Events of the load's puts: put n writes key n modulo their number.
     Puts,
     Nothing,
-    /// So many from this revision on, which exist already.
+    /// The given number of existing events from this revision on.
     History {
         revision: i64,
         events: u64,
     },
 }
 
-/// What watchers know of the puts.
+/// Record of the puts, shared with the watchers.
 #[derive(Debug)]
 pub struct Ledger {
     epoch: Instant,
-    /// For each key of the list, the place of its first equal.
+    /// For each key of the list, the index of its first equal.
     places: Vec<usize>,
     acknowledged: Vec<AtomicU64>,
     failed: Vec<AtomicU64>,
-    /// By position, in nanoseconds after `epoch`; 0: not yet.
+    /// Times by position, in nanoseconds after `epoch`; 0: not yet.
     started: Vec<AtomicU64>,
     answered: Vec<AtomicU64>,
     loaders: AtomicUsize,
@@ -66,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// The events of all watchers when `total` puts succeed.
+    /// Returns the number of events of all watchers if `total` puts succeed.
     pub fn events(&self, watching: &OpenWatchers, total: u64) -> u64 {
         let (len, watchers) = (self.places.len(), watching.streams * watching.per_stream);
         if let Awaits::History { events, .. } = watching.awaits {
@@ -79,18 +78,18 @@ impl Ledger {
         (0..len).map(|place| of_each(total, place) * watchers_of[self.places[place]]).sum()
     }
 
-    /// So many puts of a key of the list were acknowledged, and so many failed.
+    /// Returns the numbers of acknowledged and of failed puts of a key.
     pub(super) fn ended_puts(&self, key: usize) -> (u64, u64) {
         let place = self.places[key];
         (self.acknowledged[place].load(SeqCst), self.failed[place].load(SeqCst))
     }
 
-    /// Whether a thread still sends.
+    /// Reports whether a thread still sends.
     pub(super) fn is_loading(&self) -> bool {
         self.loaders.load(SeqCst) > 0
     }
 
-    /// A thread that sends has ended.
+    /// Marks a sending thread as finished.
     pub fn loader_ended(&self) {
         self.loaders.fetch_sub(1, SeqCst);
     }
@@ -99,8 +98,8 @@ impl Ledger {
         self.places[(position % self.places.len() as u64) as usize]
     }
 
-    /// The moment from which the latency of an event counts, and that of the answer if there was one; `None`
-    /// where no such put was sent.
+    /// Returns the start of an event's latency, and the time of the put's response if there was one; `None`
+    /// if no such put was sent.
     pub(super) fn put(&self, position: u64) -> Option<(Instant, Option<Instant>)> {
         let position = usize::try_from(position).ok()?;
         let at = |times: &[AtomicU64]| match times.get(position).map(|time| time.load(SeqCst)) {
@@ -110,7 +109,7 @@ impl Ledger {
         Some((at(&self.started)?, at(&self.answered)))
     }
 
-    /// From when the events of the acknowledged puts of a key of the list are awaited, in order.
+    /// Returns the latency starts of the acknowledged puts of a key, in order.
     pub(super) fn acknowledged_puts(&self, key: usize) -> Vec<Instant> {
         let place = self.places[key];
         let positions = (0..self.answered.len() as u64).filter(|position| self.place(*position) == place);

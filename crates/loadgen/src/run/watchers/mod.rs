@@ -1,18 +1,19 @@
-//! The watch streams of one thread, and the account of their events.
+//! The watch streams of a thread, and the tracking of their events.
 //!
 //! ```text
 //!   put workers ──sent, acknowledged──▶ Ledger ◀──how many are due, since when── watch streams ──▶ tallies
 //! ```
 //!
-//! * Watchers are created before the run begins, one after the other on each stream. Those that read history
-//!   are created when it begins.
-//! * A watcher begins after the revision that is newest before the run: it receives exactly the run's events.
-//! * Every acknowledged put is an event of each watcher of its key. One that does not arrive is a failure of
-//!   the run, as is an event twice, out of order, or of no put. If the run is stopped first, it counts with
-//!   the time that it has been awaited.
-//! * An event's latency counts from where that of its put counts: the intended moment in an open loop.
+//! * Watchers are created before the run, sequentially on each stream. Those that read history are created
+//!   at the start of the run.
+//! * A watcher starts after the latest revision before the run, so it receives exactly the run's events.
+//! * Every acknowledged put is an event for each watcher of its key. A missing event is a failure of the
+//!   run, as is a duplicate, an event out of order, or one without a put. If the run is stopped first, a
+//!   missing event counts with its waiting time.
+//! * The latency of an event counts from the same time as that of its put: the intended send time in an open
+//!   loop.
 
-mod ledger; // what watchers know of the puts
+mod ledger; // record of the puts
 
 pub use ledger::{Awaits, Ledger, OpenWatchers};
 
@@ -36,70 +37,67 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, LocalSet};
 
-/// Places of the tallies: creations of watchers, events from the moment that their put counts from, and
-/// events from the answer of their put.
+/// Indexes of the tallies: creations of watchers, events since the start of their put, and events since the
+/// response of their put.
 pub const CREATIONS: usize = 0;
 pub const EVENTS: usize = 1;
 pub const SINCE_ANSWER: usize = 2;
 
-/// The interval between checks whether all events have arrived. The run ends with the last event, not with
-/// the check.
+/// Interval of checking whether all events have arrived. The run time ends at the last event, not at the
+/// check.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The streams of one thread and its settings.
+/// Streams and settings of a thread.
 pub struct WatcherSetup {
     pub watching: OpenWatchers,
-    /// The numbers of the streams of this thread.
+    /// Numbers of the streams of this thread.
     pub streams: Vec<usize>,
     pub endpoints: Vec<Endpoint>,
     pub conns: usize,
-    /// How long the next event is awaited, once all puts have ended.
+    /// Maximum wait for the next event, once all puts are complete.
     pub patience: Duration,
-    /// The load ends when the events have arrived.
+    /// True if the load stops when the events have arrived.
     pub ends_load: bool,
     pub ledger: Arc<Ledger>,
     pub control: Arc<Control>,
     pub counters: Arc<WorkerCounters>,
-    /// The same for each endpoint.
     pub by_endpoint: Arc<[WorkerCounters]>,
 }
 
-/// See the module's head.
+/// The watch streams of a thread.
 pub struct Watchers {
     tasks: LocalSet,
     streams: Vec<WatcherStream>,
     account: Rc<Account>,
 }
 
-/// One stream and its watchers.
 struct WatcherStream {
     channel: ClientWatchStream,
-    /// The place of its endpoint.
     endpoint: usize,
-    /// The numbers of its watchers among those of the thread.
+    /// Indexes of its watchers in the thread.
     watchers: std::ops::Range<usize>,
-    /// Watchers by the id that the server gave them.
+    /// Watchers by the id assigned by the server.
     ids: HashMap<i64, usize>,
     created: usize,
     asked_at: Instant,
 }
 
-/// What the streams of a thread share.
+/// Shared state of the streams of a thread.
 struct Account {
     setup: WatcherSetup,
-    /// Watchers begin after this revision.
+    /// Watchers start after this revision.
     revision: i64,
     watchers: RefCell<Vec<StreamWatcher>>,
     tallies: RefCell<Vec<Tally>>,
     start: Cell<Start>,
     last_at: Cell<Instant>,
-    /// When the last put was seen to be unfinished.
+    /// Last time at which a put was observed to be incomplete.
     sending_at: Cell<Instant>,
 }
 
 #[derive(Clone, Debug)]
 struct StreamWatcher {
-    /// The place of its key in the list.
+    /// Index of its key in the list.
     key: usize,
     received: u64,
     revision: i64,
@@ -164,7 +162,8 @@ impl Watchers {
 }
 
 impl Account {
-    /// Stream n uses connection object n modulo their number, and one endpoint after the other.
+    /// Opens the streams. Stream n uses connection object n modulo their number, and endpoints are assigned
+    /// round-robin.
     async fn open_streams(self: Rc<Self>) -> Result<Vec<WatcherStream>, CallFailure> {
         let WatcherSetup { watching, streams: numbers, endpoints, conns, counters, .. } = &self.setup;
         let mut connections = HashMap::new();
@@ -178,7 +177,7 @@ impl Account {
                     let opened = link::open(to.clone(), counters.clone()).await;
                     let (sender, connection) = opened
                         .map_err(|error| CallFailure::unavailable(format!("endpoint {to}: {error}")))?;
-                    // Its end is an error of the streams that it carries.
+                    // A failed connection surfaces as an error of its streams.
                     tokio::task::spawn_local(connection);
                     place.insert(sender)
                 }
@@ -195,7 +194,6 @@ impl Account {
         Ok(streams)
     }
 
-    /// Creates the watchers of all streams.
     async fn create_all(self: Rc<Self>, streams: Vec<WatcherStream>) -> Result<Vec<WatcherStream>, String> {
         let mut tasks = JoinSet::new();
         for mut stream in streams {
@@ -203,7 +201,7 @@ impl Account {
             tasks.spawn_local(async move {
                 account.create_next(&mut stream)?;
                 while stream.created < stream.watchers.len() {
-                    // Of each creation, not of all: there may be a million.
+                    // Timeout per creation: there may be a million.
                     let response = tokio::time::timeout(account.setup.patience, stream.channel.next()).await;
                     let late =
                         |_| CallFailure::new(Code::DEADLINE_EXCEEDED, "a watcher was not created in time");
@@ -216,14 +214,14 @@ impl Account {
         created.into_iter().collect::<Result<_, _>>().map_err(|failure| failure.to_string())
     }
 
-    /// The events of one stream, until it fails or the run ends.
+    /// Receives the events of a stream, until it fails or the run stops.
     async fn receive(self: Rc<Self>, mut stream: WatcherStream) {
         let mut read = async || {
             self.create_next(&mut stream)?;
             loop {
                 let response = stream.channel.next().await?;
                 self.take(&mut stream, &response)?;
-                // One stream with much to read must not keep the others waiting.
+                // A busy stream must not starve the remaining ones.
                 tokio::task::consume_budget().await;
             }
         };
@@ -233,12 +231,11 @@ impl Account {
         self.counters(stream.endpoint).iter().for_each(|it| it.add_failed(failure.code.0));
     }
 
-    /// The counters of the thread, and those of an endpoint.
     fn counters(&self, endpoint: usize) -> [&WorkerCounters; 2] {
         [&self.setup.counters, &self.setup.by_endpoint[endpoint]]
     }
 
-    /// Asks for the next watcher of a stream, if there is one.
+    /// Requests the next watcher of a stream, if any.
     fn create_next(&self, stream: &mut WatcherStream) -> Result<(), CallFailure> {
         let Some(number) = stream.watchers.clone().nth(stream.created) else { return Ok(()) };
         let OpenWatchers { keys, prev_kv, awaits, .. } = &self.setup.watching;
@@ -252,7 +249,6 @@ impl Account {
         stream.channel.create(request)
     }
 
-    /// Records one response.
     fn take(&self, stream: &mut WatcherStream, response: &WatchResponse) -> Result<(), CallFailure> {
         let now = Instant::now();
         if response.canceled {
@@ -306,14 +302,14 @@ impl Account {
             tallies[EVENTS].record(&sample);
             counters.iter().for_each(|it| it.add_answered(sample.latency.as_nanos() as u64));
             if self.setup.watching.since_answer {
-                // An event that came before the answer took no time after it.
+                // An event that arrived before the response counts as zero.
                 let since = answered.map_or(now, |answered| answered.min(now));
                 tallies[SINCE_ANSWER].record(&start.sample(since, since, now, 0));
             }
         }
     }
 
-    /// Events that a watcher must have received, and those that it may have received.
+    /// Returns the minimum and maximum number of events that a watcher should have received.
     fn due(&self, watcher: &StreamWatcher) -> (u64, u64) {
         let ledger = &self.setup.ledger;
         match self.setup.watching.awaits {
@@ -341,7 +337,7 @@ impl Account {
         self.last_at.get().max(self.sending_at.get()).elapsed() > *patience || complete()
     }
 
-    /// Counts the last events of a watcher, so many, as awaited until now. `puts` keeps what the ledger says.
+    /// Counts the last `lost` events of a watcher as awaited until now. `puts` caches the ledger.
     fn count_awaited(
         &self,
         watcher: &StreamWatcher,
@@ -362,7 +358,7 @@ impl Account {
         }
     }
 
-    /// Events that did not arrive, or that were of no put, are failures.
+    /// Counts missing events, and events without a put, as failures.
     fn count_missing(&self, schedule: &Schedule) {
         let WatcherSetup { control, patience, watching, .. } = &self.setup;
         let cut = matches!(watching.awaits, Awaits::History { .. }) && schedule.is_over(Instant::now());

@@ -1,32 +1,32 @@
-//! The state of one caller: free, waiting for its moment or for a link, or in a call.
+//! The state of a caller: free, waiting for its slot or for a link, or in a call.
 
 use crate::client::call::SentCall;
 use crate::run::schedule::SendSlot;
 use std::time::Instant;
 
 pub enum CallerState {
-    /// Wants a turn.
+    /// Ready for a slot.
     Free,
-    /// Its turn is not due yet.
+    /// Its slot is in the future.
     Early(SendSlot),
-    /// No link of its connection object is up.
+    /// All links of its connection object are down.
     Stranded {
         turn: SendSlot,
         since: Instant,
     },
-    /// Its link has as many calls open as the server allows.
+    /// Its link has reached the server's limit of concurrent calls.
     Queued {
         turn: SendSlot,
         since: Instant,
         link: u32,
     },
     Calling(SentCall),
-    /// No turns are left.
+    /// No slots are left.
     Done,
 }
 
 impl CallerState {
-    /// The position of a request that was due and has no reply, and since when it waits.
+    /// Returns the position and start time of a due request without a reply.
     pub fn waits(&self, now: Instant) -> Option<(u64, Instant)> {
         Some(match self {
             CallerState::Calling(call) => (call.position, call.clock_from),
@@ -38,7 +38,7 @@ impl CallerState {
         })
     }
 
-    /// The link that carries its request, or is to carry it.
+    /// Returns the link of its current or queued request.
     pub fn link(&self) -> Option<u32> {
         match self {
             CallerState::Calling(call) => Some(call.link),

@@ -1,4 +1,4 @@
-//! One call: the link that it goes through, its request, and the record of its end.
+//! A single call: its link, its request, and the record of its result.
 
 use super::caller::CallerState;
 use super::{CallerNext, Worker};
@@ -14,7 +14,7 @@ use std::task::Context;
 use std::time::Instant;
 
 impl Worker {
-    /// Sends the request of a turn that was due at `since`, or queues it for a link.
+    /// Sends the request of a slot that was due at `since`, or queues it for a link.
     pub(super) fn begin(
         &mut self,
         caller: usize,
@@ -33,7 +33,7 @@ impl Worker {
         self.send(caller, turn, since, since, link)
     }
 
-    /// A caller in the queue of a link was woken: there is room, or the link is gone.
+    /// Handles a caller woken from the queue of a link: the link has capacity, or is down.
     pub(super) fn leave_queue(
         &mut self,
         caller: usize,
@@ -80,7 +80,7 @@ impl Worker {
                 let failure = CallFailure::unavailable(format!("send to {endpoint}: {error}"));
                 self.of_link(index as u32).add_failed(failure.code.0);
                 self.record_failure(turn.position, &failure, &self.start.wait(clock_from, now));
-                // Polling the link detects that it ended; until then this caller must not retry.
+                // Polling the link detects the failure; until then this caller must not retry.
                 self.ready.push(index as u32);
                 self.ready.push(self.slot(caller));
                 (CallerState::Free, CallerNext::Wait)
@@ -88,7 +88,7 @@ impl Worker {
         }
     }
 
-    /// A call on a link ended: the first caller in its queue may send.
+    /// Handles the completion of a call: the first caller in the queue of its link may send.
     pub(super) fn call_ended(&mut self, link: u32) {
         self.setup.links[link as usize].call_ended();
         while let Some(slot) = self.queues[link as usize].pop_front() {
@@ -100,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// The next link in turn that is up, of the connection object that `caller` uses.
+    /// Returns the next open link, round-robin, of the connection object of `caller`.
     fn next_link(&mut self, caller: usize) -> Option<usize> {
         let endpoints = self.setup.endpoints_len;
         let conn = caller % self.cursors.len();
@@ -119,7 +119,6 @@ impl Worker {
         None
     }
 
-    /// The counters of the endpoint that a link leads to.
     pub(super) fn of_link(&self, link: u32) -> &WorkerCounters {
         &self.setup.by_endpoint[self.setup.places[link as usize]]
     }

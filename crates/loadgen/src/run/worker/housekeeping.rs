@@ -1,5 +1,5 @@
-//! What a worker checks at intervals: links that may dial, overdue calls, unreachable endpoints; and what it
-//! counts at the end of a run.
+//! Periodic checks of a worker (links that may dial, overdue calls, unreachable endpoints), and its final
+//! counts.
 
 use super::caller::CallerState;
 use super::{Worker, WorkerRun};
@@ -9,7 +9,6 @@ use crate::stats::progress::WaitingCalls;
 use std::time::{Duration, Instant};
 
 impl Worker {
-    /// Periodic checks: links that may dial, overdue calls, unreachable endpoints.
     pub(super) fn check_periodically(&mut self, running: &WorkerRun) {
         let now = Instant::now();
         if let Some(gap) = self.stillness.look() {
@@ -25,7 +24,7 @@ impl Worker {
         }
         self.show_waiting(now);
         if self.setup.leader.is_some() {
-            // Another member may lead now, whose link is up.
+            // Another member with an open link may have become the leader.
             self.wake_stranded();
         }
         self.given_up = running.schedule.is_over_since(now, self.setup.patience);
@@ -46,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Requests without a reply, for those who look at the run.
+    /// Publishes the requests without a reply for observers of the run.
     fn show_waiting(&self, now: Instant) {
         let mut whole = WaitingCalls::default();
         let mut by_endpoint = vec![WaitingCalls::default(); self.setup.by_endpoint.len()];
@@ -85,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// The run ends: what is in flight, or was due, counts with the time that it has waited.
+    /// Counts requests in flight and due ones with their waiting time, at the end of the run.
     pub(super) fn count_unanswered(&mut self, now: Instant) {
         for caller in std::mem::take(&mut self.callers) {
             if let Some((position, since)) = caller.waits(now) {

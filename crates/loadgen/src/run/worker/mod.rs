@@ -1,26 +1,26 @@
-//! One worker: one thread, one task, all its connections and callers.
+//! A worker: one thread and one task with all its connections and callers.
 //!
 //! ```text
 //!   epoll ─▶ ready links: read ─▶ their callers: record, next request ─▶ links again: write ─▶ epoll
 //! ```
 //!
-//! * One request in flight per caller. Caller i sends through connection object i mod conns; each of those
-//!   holds one link per endpoint and gives its calls to them in turn.
-//! * A poll of the worker visits everything that is ready once and then returns to epoll, so a busy
-//!   connection waits for the others. Replies to many callers are read with one system call, and their
-//!   next requests are written with one.
-//! * A server limits how many calls a connection may have open. Callers beyond that wait here, first come,
-//!   first served, and their latency includes the wait.
-//! * Service time begins when the link of a call is next polled, which writes to the socket.
-//! * One call costs: 1 allocation and copy of the request, 2 clock readings, no task, no timer, no contended
+//! * Each caller has one request in flight. Caller i sends through connection object i mod conns; each
+//!   object has a link per endpoint and uses them round-robin.
+//! * A poll of the worker visits all ready links and callers once and then returns to epoll, so a busy
+//!   connection cannot starve another. Replies to many callers are read with one system call, and their next
+//!   requests are written with one.
+//! * A server limits the number of concurrent calls per connection. Further callers wait here in FIFO order,
+//!   and their latency includes the wait.
+//! * Service time starts when the link of a call is next polled, which writes to the socket.
+//! * A call costs 1 allocation and copy of the request, 2 clock readings, no task, no timer, no contended
 //!   lock.
 
-mod caller; // one caller's state
-mod calls; // what a caller sends, and the record of its end
-mod housekeeping; // what no event triggers
-mod ready; // which connections and callers can make progress
+mod caller; // state of a caller
+mod calls; // a caller's request, and the record of its result
+mod housekeeping; // periodic checks
+mod ready; // tracks connections and callers that can make progress
 
-pub mod timer; // with nanosecond resolution
+pub mod timer; // nanosecond resolution
 
 use crate::client::call::ReplyKind;
 use crate::client::failure::CallFailure;
@@ -43,80 +43,79 @@ use std::time::{Duration, Instant};
 use timer::Timer;
 use tokio::time::{Interval, MissedTickBehavior};
 
-/// The interval of checks that no event triggers: a stop, an overdue call, a link that may dial again.
+/// Interval of checks without an event: a stop, an overdue call, a link that may redial.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
-/// Rounds of reading and writing before the worker returns to epoll. Callers answered in the first round
-/// send in the second; a third handles what arrived meanwhile.
+/// Rounds of reading and writing before the worker returns to epoll. Callers with a reply in the first round
+/// send in the second; a third handles data that arrived in the meantime.
 const ROUNDS_MAX: usize = 3;
 
 /// Called for each acknowledged write and for each failed call.
 pub trait CallObserver: Send + Sync {
-    /// The server answered the write of `key` with success at `revision`.
+    /// Called when the server has acknowledged the write of `key` at `revision`.
     fn acknowledged(&self, position: u64, key: Bytes, revision: i64);
 
-    /// A call failed. The server may have executed it, unless the failure says otherwise.
+    /// Called for a failed call. The server may have executed it, unless the failure excludes that.
     fn failed(&self, position: u64, failure: &CallFailure);
 
-    /// A connection takes the request of a position, whose latency counts from `clock_from`.
+    /// Called when a connection accepts the request at a position, with a latency that counts from
+    /// `clock_from`.
     fn sent(&self, _position: u64, _clock_from: Instant) {}
 }
 
-/// The connections, callers and settings of one worker.
+/// Connections, callers and settings of a worker.
 pub struct WorkerSetup {
-    /// `endpoints_len` links for each connection object, one object after the other.
+    /// `endpoints_len` links for each connection object, grouped by object.
     pub links: Vec<Link>,
     pub endpoints_len: usize,
     pub callers: usize,
     pub source: WorkloadSource,
-    /// Kinds of requests that the source makes.
+    /// Kinds of requests in the source.
     pub kinds: usize,
     pub replies: ReplyKind,
     pub request_timeout: Option<Duration>,
     pub failed_calls: FailedCalls,
-    /// The place of the endpoint that requests are sent to; all of them in turn without it.
+    /// Index of the target endpoint; None distributes requests round-robin.
     pub leader: Option<Arc<AtomicUsize>>,
-    /// How long callers wait for a link before the run is given up, and for a reply after the time limit.
+    /// Time that callers wait for a link before the run is aborted, and for a reply after the time limit.
     pub patience: Duration,
     pub control: Arc<Control>,
     pub counters: Arc<WorkerCounters>,
-    /// The same for each endpoint.
     pub by_endpoint: Arc<[WorkerCounters]>,
-    /// The endpoint of each link among those.
+    /// Endpoint index of each link.
     pub places: Vec<usize>,
     pub observer: Option<Arc<dyn CallObserver>>,
 }
 
-/// See the module's head.
+/// Sends the requests of its callers.
 pub struct Worker {
     setup: WorkerSetup,
-    /// Which link of each connection object gets the next call.
+    /// Next link of each connection object.
     cursors: Vec<usize>,
     callers: Vec<CallerState>,
     /// Slots: the links, then the callers.
     ready: ReadyQueue,
     waiting: BinaryHeap<Reverse<(Instant, u32)>>,
     stranded: Vec<u32>,
-    /// For each link, the callers that wait for room. A caller that timed out may still be in it.
+    /// Queues of callers by link. A caller that timed out may still be in one.
     queues: Vec<VecDeque<u32>>,
-    /// For each link, the callers whose requests its next poll writes to the socket.
+    /// Callers with an unwritten request, by link; the link's next poll writes it.
     unwritten: Vec<Vec<u32>>,
-    /// Callers that are not done.
+    /// Number of callers that are not done.
     active: usize,
-    /// Replies are still missing, and the time limit passed too long ago to await them.
+    /// True if replies are missing, but the time limit passed too long ago to await them.
     given_up: bool,
-    /// By the kind of request; pace counts in the first.
+    /// Tallies by kind of request; pace counts in the first.
     tallies: Vec<Tally>,
     start: Start,
     stillness: Stillness,
 }
 
-/// Whether a caller can make progress without waiting.
+/// Next action after a step of a caller: continue, or wait for a wake.
 enum CallerNext {
     Again,
     Wait,
 }
 
-/// State of a worker during a run.
 struct WorkerRun {
     schedule: Arc<Schedule>,
     timer: Timer,
@@ -129,7 +128,8 @@ impl Worker {
         let conns = setup.links.len() / setup.endpoints_len;
         Self {
             ready: ReadyQueue::new(setup.links.len() + setup.callers),
-            // Objects begin at different endpoints, or the first calls of a run would all go to the same one.
+            // Objects start at different endpoints; otherwise all first calls of a run would use the same
+            // one.
             cursors: (0..conns).collect(),
             callers: Vec::new(),
             waiting: BinaryHeap::new(),
@@ -145,7 +145,7 @@ impl Worker {
         }
     }
 
-    /// Opens all links. The first that cannot be opened ends it.
+    /// Opens all links. Fails with the first error.
     pub async fn connect(&mut self) -> Result<(), String> {
         for slot in 0..self.setup.links.len() {
             self.ready.push(slot as u32);
@@ -182,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// Sends and receives until the schedule is used up or the run is stopped.
+    /// Sends and receives until the schedule is exhausted or the run is stopped.
     pub async fn run(&mut self, schedule: Arc<Schedule>, start: Instant) -> io::Result<Vec<Tally>> {
         self.callers = (0..self.setup.callers).map(|_| CallerState::Free).collect();
         (self.active, self.given_up) = (self.setup.callers, false);
@@ -198,7 +198,7 @@ impl Worker {
             self.ready.push(slot as u32);
         }
         let turns = std::future::poll_fn(|context| self.poll_run(&mut running, context));
-        // tokio's cooperative budget would only delay this task, the only one of its runtime.
+        // tokio's cooperative budget would only delay this task, the only one in its runtime.
         tokio::task::unconstrained(turns).await?;
         Ok(std::mem::replace(&mut self.tallies, vec![Tally::new(); self.setup.kinds]))
     }
@@ -245,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// Whether requests may go through a link. One that is down stays so until then.
+    /// Reports whether requests may use a link. A link that is down is not reopened otherwise.
     fn is_wanted(&self, index: usize) -> bool {
         let leader = self.setup.leader.as_ref();
         leader.is_none_or(|leader| index % self.setup.endpoints_len == leader.load(Relaxed))
@@ -267,13 +267,13 @@ impl Worker {
         }
         match self.setup.links[index].poll(now, &mut context) {
             LinkChange::Nothing => {}
-            // h2 fails the calls in flight; callers in the queue choose another link.
+            // h2 fails the calls in flight; queued callers choose another link.
             LinkChange::WentDown => self.queues[index].drain(..).for_each(|slot| self.ready.push(slot)),
             LinkChange::CameUp => self.wake_stranded(),
         }
     }
 
-    /// Advances one caller as far as possible.
+    /// Advances a caller as far as possible.
     fn drive(&mut self, caller: usize, running: &mut WorkerRun) {
         let mut now = Instant::now();
         loop {
@@ -337,7 +337,7 @@ impl Worker {
         }
     }
 
-    /// Readies the callers whose turn is due and sets the timer for the next one.
+    /// Readies the callers with a due slot and sets the timer for the next slot.
     fn wake_early(&mut self, running: &mut WorkerRun, context: &mut Context<'_>) -> io::Result<()> {
         while let Some(&Reverse((due, slot))) = self.waiting.peek() {
             if running.timer.poll_due(due, Instant::now(), context)?.is_pending() {

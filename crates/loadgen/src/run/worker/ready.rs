@@ -1,23 +1,22 @@
-//! Which connections and callers of a worker can make progress.
+//! Tracks which connections and callers of a worker can make progress.
 //!
 //! ```text
 //!   h2 wakes ──▶ waker of slot n ──▶ queue ──▶ worker drains it
 //!                                      └─ worker asleep? wake it
 //! ```
 //!
-//! One worker polls thousands of callers inside a single task, so it must know which of them are ready. Each
-//! slot has a waker that puts the slot's number into a queue, at most once until the worker has taken it out
-//! again.
+//! A worker polls thousands of callers inside a single task, so it must track which of them are ready. Each
+//! slot has a waker that queues the slot's number, at most once until the worker has dequeued it.
 //!
-//! * First come, first served: no connection can starve another.
-//! * A wake during the worker's own turn costs no reschedule; one from elsewhere is never lost: either the
-//!   waker sees that the worker is asleep, or the worker sees the queue filled before it goes to sleep.
+//! * FIFO order: no connection can starve another.
+//! * A wake during the worker's poll costs no reschedule; a wake from another thread is never lost: either
+//!   the waker sees that the worker is asleep, or the worker sees the queued slot before it goes to sleep.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-/// Slot numbers waiting for the worker.
+/// Slot numbers queued for the worker.
 #[derive(Debug)]
 pub struct ReadyQueue {
     shared: Arc<ReadyShared>,
@@ -39,7 +38,7 @@ struct SlotWaker {
 }
 
 impl ReadyQueue {
-    /// A queue of `slots` slots, none of them waiting.
+    /// Creates an empty queue for `slots` slots.
     pub fn new(slots: usize) -> Self {
         let slots = u32::try_from(slots).expect("fewer than 2^32 callers and connections");
         let shared = Arc::new(ReadyShared {
@@ -53,17 +52,15 @@ impl ReadyQueue {
         Self { shared, wakers }
     }
 
-    /// The waker of a slot.
     pub fn waker(&self, slot: u32) -> &Waker {
         &self.wakers[slot as usize]
     }
 
-    /// Puts a slot into the queue.
     pub fn push(&self, slot: u32) {
         self.shared.push(slot);
     }
 
-    /// A poll of the worker begins; `worker` wakes it later.
+    /// Starts a poll of the worker; `worker` wakes it later.
     pub fn begin(&self, worker: &Waker) {
         let mut kept = lock(&self.shared.worker);
         if !kept.as_ref().is_some_and(|kept| kept.will_wake(worker)) {
@@ -73,7 +70,7 @@ impl ReadyQueue {
         self.shared.awake.store(true, SeqCst);
     }
 
-    /// Moves all waiting slots, oldest first, into `batch`, which must be empty.
+    /// Moves all queued slots, oldest first, into `batch`, which must be empty.
     pub fn take(&self, batch: &mut Vec<u32>) {
         assert!(batch.is_empty(), "the batch before was not worked off");
         std::mem::swap(batch, &mut *lock(&self.shared.waiting));
@@ -82,7 +79,8 @@ impl ReadyQueue {
         }
     }
 
-    /// A poll of the worker ends. True if slots are waiting, so that it must be polled again at once.
+    /// Finishes a poll of the worker. Returns true if slots are queued, so that it must be polled again
+    /// immediately.
     pub fn end(&self) -> bool {
         self.shared.awake.store(false, SeqCst);
         !lock(&self.shared.waiting).is_empty()
@@ -113,7 +111,7 @@ impl Wake for SlotWaker {
     }
 }
 
-/// No code that can panic runs under these locks.
+/// Code under these locks does not panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -188,7 +186,7 @@ mod tests {
                 }
                 sleeping.recv_timeout(std::time::Duration::from_secs(10)).expect("the wake arrives");
             }
-            // Taken now if it came between take and end.
+            // Dequeued now if it was pushed between take and end.
             taken(&queue);
         }
         drop(ask);

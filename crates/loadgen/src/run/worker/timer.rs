@@ -1,7 +1,7 @@
 //! A timer with nanosecond resolution: a timerfd in the worker's event loop.
 //!
-//! tokio's timers have a resolution of one millisecond, which at 5,000 requests per second would send them in
-//! bursts.
+//! tokio's timers have a resolution of one millisecond, which at 5,000 requests per second would send them
+//! in bursts.
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::io::unix::AsyncFd;
 
-/// Fires once, at the time to which it was last set.
+/// Fires once, at the time of its last setting.
 #[derive(Debug)]
 pub struct Timer {
     fd: AsyncFd<OwnedFd>,
@@ -30,7 +30,7 @@ impl Timer {
         Ok(Self { fd, set_to: None })
     }
 
-    /// Ready once `due` has passed; until then the task of `context` is woken when it does.
+    /// Returns ready once `due` has passed; otherwise wakes the task of `context` at that time.
     pub fn poll_due(
         &mut self,
         due: Instant,
@@ -46,7 +46,7 @@ impl Timer {
         match self.fd.poll_read_ready(context) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(guard) => {
-                // It fired, perhaps for an earlier setting: consume the event and check the clock.
+                // It fired, possibly for an earlier setting: consume the event and check the clock.
                 guard?.clear_ready();
                 self.set_to = None;
                 if due <= Instant::now() {

@@ -1,5 +1,5 @@
-//! Clients: each sends one operation after the other, through every member in turn, and reports beginning and
-//! outcome to the checker.
+//! Clients: each sends operations sequentially, round-robin over all members, and reports start and outcome
+//! to the checker.
 
 use super::names::{KeyNames, value};
 use super::{CheckerMessage, Messages};
@@ -22,15 +22,14 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Operations that no watcher has caught up with, and the keys and records that they hold: above this, some
+/// Limit of operations that no watcher has caught up with, including their keys and records: above it, some
 /// hundred megabytes, clients wait.
 const WAITING_MAX: usize = 1 << 20;
-/// Reads of old revisions go back so far.
+/// Maximum age, in revisions, of reads of old revisions.
 pub const OLD_MAX: i64 = 1000;
-/// Between two looks whether the watchers have caught up.
+/// Interval of checking whether the watchers have caught up.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What clients share.
 pub struct ClientShared {
     pub names: KeyNames,
     pub keys: u32,
@@ -40,33 +39,31 @@ pub struct ClientShared {
     pub start: Instant,
     pub operations: AtomicU64,
     pub values: AtomicU64,
-    /// Operations that no watcher has caught up with, with what they hold, as the checker says.
+    /// Operations that no watcher has caught up with, and their weight, as reported by the checker.
     pub waiting: AtomicUsize,
-    /// None of the keys existed at this revision.
+    /// Revision at which none of the keys existed.
     pub first: Revision,
-    /// When another member began to lead, as far as the members say so, since the start.
+    /// Time of the last reported leader change, since the start.
     pub leader_changed_ms: AtomicU64,
-    /// The newest revision that anything has shown.
+    /// Latest observed revision.
     pub newest: AtomicI64,
-    /// Every watcher has received everything up to this revision.
+    /// Revision up to which every watcher has received everything.
     pub received_by_all: AtomicI64,
-    /// Numbers of keys that were put with leases.
+    /// Number of keys that were put with leases.
     pub leased: AtomicU32,
 }
 
-/// One client.
 pub struct VerifyClient {
     number: usize,
-    /// One per member.
     members: Vec<KvClient<Channel>>,
     shared: Arc<ClientShared>,
     random: SmallRng,
-    /// At which revision a key was last modified, as far as this client has seen.
+    /// Last observed mod revision of each key.
     modified: HashMap<u32, Revision>,
 }
 
 impl ClientShared {
-    /// One operation of a client, from its beginning to its outcome; `None` if the checker has ended.
+    /// Runs an operation of a client, from its start to its outcome; `None` if the checker has stopped.
     pub async fn operate(
         &self,
         client: usize,
@@ -90,7 +87,7 @@ impl ClientShared {
         Some(outcome)
     }
 
-    /// `None` if the checker has ended.
+    /// Sends an input; `None` if the checker has stopped.
     pub async fn send(&self, input: Input) -> Option<()> {
         self.messages.send(CheckerMessage::Input(input)).await.ok()
     }
@@ -103,7 +100,7 @@ impl VerifyClient {
         Self { number, members, shared, random, modified: HashMap::new() }
     }
 
-    /// Sends until the schedule or the checker ends.
+    /// Sends operations until the schedule is exhausted or the checker stops.
     pub async fn run(mut self) {
         let mut member = self.number;
         while let Some(turn) = self.shared.schedule.take(Instant::now()) {
@@ -120,7 +117,7 @@ impl VerifyClient {
         }
     }
 
-    /// One operation; `None` if the checker has ended.
+    /// Runs an operation; `None` if the checker has stopped.
     async fn operate(&mut self, member: usize) -> Option<()> {
         let request = self.choose();
         let call = call(&mut self.members[member], &self.shared.names, &request);
@@ -153,7 +150,7 @@ impl VerifyClient {
         }
     }
 
-    /// Remembers revisions for the next compare-and-swap.
+    /// Records revisions for the next compare-and-swap.
     fn learn(&mut self, request: &Request, outcome: &CallOutcome) {
         match outcome {
             CallOutcome::Written { revision, .. } => {
@@ -177,7 +174,7 @@ impl VerifyClient {
     }
 }
 
-/// Sends a request and reads its answer.
+/// Sends a request and reads its response.
 pub async fn call(
     client: &mut KvClient<Channel>,
     names: &KeyNames,
@@ -227,7 +224,7 @@ pub async fn call(
             let (limit, revision) = (*limit as i64, revision.unwrap_or(0));
             let asked = RangeRequest { key, range_end, limit, revision, ..Default::default() };
             match range(client, names, asked).await {
-                // Not that it is a future one: that stays a failed call.
+                // A future revision, in contrast, remains a failed call.
                 Err(status) if status.message() == api::Error::Compacted.message() => {
                     Ok(CallOutcome::Compacted)
                 }

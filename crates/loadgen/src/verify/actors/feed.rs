@@ -1,8 +1,8 @@
-//! Watchers: each follows all keys of the run at one member, and reports what it receives to the checker.
+//! Watchers: each follows all keys of the run at a member, and reports received events to the checker.
 //!
-//! * A stream that breaks is opened again after the last revision that was received. So is one that has been
-//!   open for a while: to resume is part of what is checked.
-//! * Progress is requested regularly, so that operations are compared soon while nothing changes.
+//! * A broken stream is reopened after the last received revision. So is an old stream, because resuming is
+//!   part of the check.
+//! * Progress is requested regularly, so that operations are compared soon even without changes.
 
 use super::names::KeyNames;
 use super::{CheckerMessage, Messages};
@@ -17,38 +17,39 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Between a broken stream and the next one.
+/// Delay before a broken stream is reopened.
 const REST: Duration = Duration::from_millis(200);
-/// Between two requests for progress.
+/// Interval between two requests for progress.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// A stream is open for so long.
+/// Lifetime of a stream.
 const OPEN: Duration = Duration::from_secs(10);
-/// Requests that the stream has not taken yet. More are dropped: the next one asks for the same.
+/// Limit of requests that the stream has not accepted yet. Further ones are dropped, because requests are
+/// identical.
 const REQUESTS_MAX: usize = 4;
 
-/// See the module's head.
+/// A watcher of all keys at a member.
 pub struct Feed {
     pub watcher: usize,
     pub channel: Client,
     pub names: KeyNames,
-    /// Everything up to this revision was received.
+    /// Revision up to which everything was received.
     pub received: Revision,
     pub messages: Messages,
     pub start: Instant,
 }
 
-/// Why a stream ended.
+/// Reason why a stream was closed.
 enum StreamEnd {
-    /// It is worth another try.
+    /// A failure; the stream is reopened.
     Stream,
-    /// Nothing is wrong: it is opened again to see whether it goes on where it was.
+    /// No failure: the stream is reopened to check that it resumes correctly.
     Resume,
-    /// The events are gone, or the checker is.
+    /// The events were compacted, or the checker has stopped.
     Feed(String),
 }
 
 impl Feed {
-    /// Follows until the task is aborted, or the events cannot be had any more.
+    /// Follows until the task is aborted, or the events are not available any more.
     pub async fn follow(mut self) {
         loop {
             match self.stream().await {

@@ -1,4 +1,4 @@
-//! Holders: each locks a lock or wins an election through a member at random, reads which key is the oldest,
+//! Holders: each acquires a lock or wins an election through a random member, reads which key is the oldest,
 //! and releases it, or revokes the lease of its key.
 
 use super::client::ClientShared;
@@ -18,20 +18,18 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
-/// Seconds of the leases of keys: longer than an election of a leader takes.
+/// TTL of key leases in seconds: longer than a leader election.
 const TTL: i64 = 10;
-/// A lock is held for up to this long, and the next one wanted after as long at least.
+/// Maximum hold time of a lock, and minimum pause between locks.
 const HELD_MS: u64 = 300;
 
-/// See the module's head.
 pub struct Holder {
-    /// One per member.
     channels: Vec<Client>,
     shared: Arc<ClientShared>,
     random: SmallRng,
 }
 
-/// What was given, to give it back.
+/// An acquired lock or election.
 enum Given {
     Lock(Bytes),
     Election(LeaderKey),
@@ -43,7 +41,7 @@ impl Holder {
         Self { channels: channels.to_vec(), shared, random }
     }
 
-    /// Holds again and again until the task is aborted or the checker has ended.
+    /// Acquires repeatedly until the task is aborted or the checker has stopped.
     pub async fn run(mut self) {
         loop {
             let pause = Duration::from_millis(self.random.random_range(HELD_MS..2 * HELD_MS));
@@ -56,7 +54,7 @@ impl Holder {
                 continue;
             };
             let held = self.hold(leased, lease.id, Duration::from_secs(lease.ttl.unsigned_abs())).await;
-            // If there is no answer, it ends by itself.
+            // Without a response, the lease expires by itself.
             let revoke = LeaseRevokeRequest { id: lease.id };
             let _ = self.answer(leases.lease_revoke(revoke)).await;
             if held.is_none() {
@@ -65,7 +63,7 @@ impl Holder {
         }
     }
 
-    /// Holds once; `None` if the checker has ended.
+    /// Acquires once; `None` if the checker has stopped.
     async fn hold(&mut self, leased: Duration, lease: i64, ttl: Duration) -> Option<()> {
         let is_lock = self.random.random_bool(0.5);
         let name = self.shared.names.held(if is_lock { "lock" } else { "election" });
@@ -121,7 +119,7 @@ impl Holder {
         self.send(lock, HolderInput::Oldest { key: key.to_owned(), at, oldest }).await
     }
 
-    /// If there is no answer, the revocation of the lease releases it.
+    /// Releases. Without a response, revoking the lease releases it.
     async fn release(&mut self, given: Given) {
         let channel = self.any().1;
         match given {

@@ -1,6 +1,6 @@
-//! Lessees: each grants a lease, puts two keys with it, renews it or asks for its time through members at
-//! random, and then revokes it or lets it expire. After a revocation, and long after its time, it reads
-//! whether the keys are gone.
+//! Lessees: each grants a lease, puts two keys with it, renews it or queries its TTL through random members,
+//! and then revokes it or lets it expire. After a revocation, and long after its expiry, it reads whether
+//! the keys are deleted.
 
 use super::client::{ClientShared, call, op, put, revision};
 use api::etcdserverpb::request_op::Request as Op;
@@ -22,41 +22,39 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
-/// Seconds that leases are asked for. etcd grants 2 at least.
+/// Requested TTLs in seconds. etcd grants at least 2.
 const TTLS: Range<i64> = 2..5;
-/// Parts of the TTL between two requests.
+/// Pause between two requests, as a fraction of the TTL.
 const PAUSES: Range<f64> = 0.1..0.8;
 const RENEWALS: Range<u32> = 0..4;
-/// Of four leases, one is revoked.
+/// Probability of a revocation.
 const REVOKED: f64 = 0.25;
-/// Of two steps, one asks for the time that is left, and does not renew.
+/// Probability that a step queries the remaining TTL instead of renewing.
 const ASKS: f64 = 0.5;
-/// Keys that a read shows so long after the time of their lease should be gone. A new leader begins to count
-/// from its election.
+/// Delay after the expiry of a lease until its keys must be deleted. A new leader restarts the TTL at its
+/// election.
 const LONG_AFTER: Duration = Duration::from_secs(10);
-/// They are read twice, with this time in between: a machine that stood still has done nothing meanwhile.
+/// Delay of a second read: a suspended machine did not make progress before the first.
 const READ_AGAIN: Duration = Duration::from_secs(5);
-/// After a grant that failed.
+/// Delay after a failed grant.
 const REST: Duration = Duration::from_millis(500);
 
-/// See the module's head.
 pub struct Lessee {
-    /// As that of a client.
+    /// Number, in the same range as those of clients.
     number: usize,
-    /// One per member.
     channels: Vec<Client>,
     shared: Arc<ClientShared>,
     random: SmallRng,
-    /// Leases that should end by themselves.
+    /// Leases that should expire.
     ending: VecDeque<EndingLease>,
 }
 
-/// A lease of which nothing more is wanted.
+/// A lease that is left to expire.
 struct EndingLease {
     id: i64,
     key: u32,
     ttl: Duration,
-    /// When its time is over, or its keys were read.
+    /// Time of expiry, or of the first read.
     until: Duration,
     was_read: bool,
 }
@@ -67,7 +65,7 @@ impl Lessee {
         Self { number, channels: channels.to_vec(), shared, random, ending: VecDeque::new() }
     }
 
-    /// Uses one lease after the other until the task is aborted or the checker has ended.
+    /// Uses leases sequentially until the task is aborted or the checker has stopped.
     pub async fn run(mut self) {
         while self.use_one().await.is_some() {}
     }
@@ -99,7 +97,7 @@ impl Lessee {
         if self.random.random_bool(REVOKED) {
             self.shared.send(Input::Lease(id, LeaseInput::Revoking)).await?;
             let mut client = self.any().1.lease();
-            // If there is no answer, the lease may end at any time from here on.
+            // Without a response, the lease may be revoked at any later time.
             let revoked =
                 timeout(self.shared.request_timeout, client.lease_revoke(LeaseRevokeRequest { id })).await;
             if matches!(revoked, Ok(Ok(_))) {
@@ -114,7 +112,7 @@ impl Lessee {
         Some(())
     }
 
-    /// Reads the keys of leases whose time has been over for long.
+    /// Reads the keys of leases that expired long ago.
     async fn look_at_ending(&mut self) -> Option<()> {
         for _ in 0..self.ending.len() {
             let Some(mut lease) = self.ending.pop_front() else { break };
@@ -140,7 +138,7 @@ impl Lessee {
         Some(())
     }
 
-    /// Reports the keys of a lease that has ended, if a read shows them.
+    /// Reports the keys of an expired or revoked lease, if a read returns them.
     async fn exists(&mut self, id: i64, key: u32) -> Option<()> {
         let begun = self.shared.start.elapsed();
         if self.read(key).await? == Some(true) {
@@ -149,7 +147,7 @@ impl Lessee {
         Some(())
     }
 
-    /// Whether a key exists, by a linearizable read; inside, `None` if it has no answer.
+    /// Reads linearizably whether a key exists; inside, `None` without a response.
     async fn read(&mut self, key: u32) -> Option<Option<bool>> {
         let (member, channel) = self.any();
         let (request, mut client) = (Request::Read { keys: vec![key], serializable: false }, channel.kv());
@@ -166,7 +164,7 @@ impl Lessee {
         (member, self.channels[member].clone())
     }
 
-    /// A new lease, what it is granted for and what was asked for; `None` without an answer that grants one.
+    /// Grants a lease. Returns its id, the granted and the requested TTL; `None` if the call failed.
     async fn grant(&mut self) -> Option<(i64, LeaseGrant, Duration)> {
         let ttl = self.random.random_range(TTLS);
         let (member, channel) = self.any();
@@ -192,7 +190,7 @@ impl Lessee {
         shared.operate(self.number, member, &Request::Put(writes), call).await
     }
 
-    /// What an answer says of the time of a lease.
+    /// Queries the remaining TTL of a lease.
     async fn lifetime(&mut self, id: i64) -> Option<LeaseInput> {
         let mut client = self.any().1.lease();
         let asked = client.lease_time_to_live(LeaseTimeToLiveRequest { id, keys: false });
@@ -201,7 +199,7 @@ impl Lessee {
         Some(LeaseInput::Lifetime { at, granted: answer.granted_ttl, left: answer.ttl })
     }
 
-    /// What a renewal keeps the lease for; `None` if there is no answer, or the lease has ended.
+    /// Renews a lease and returns the new TTL; `None` if the call failed, or the lease does not exist.
     async fn renew(&mut self, id: i64) -> Option<LeaseGrant> {
         let (member, channel) = self.any();
         let sent = self.shared.start.elapsed();
@@ -215,7 +213,7 @@ impl Lessee {
     }
 }
 
-/// A TTL; `None` for a lease that has ended.
+/// Converts a TTL; `None` if the lease does not exist.
 fn seconds(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().filter(|&ttl| ttl > 0).map(Duration::from_secs)
 }

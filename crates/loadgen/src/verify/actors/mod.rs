@@ -1,31 +1,31 @@
-//! Tasks that use the cluster, and report to the checker what they did and saw.
+//! Tasks that use the cluster, and report observations to the checker.
 
 pub mod names; // keys and values as bytes
 
 pub mod client; // sends operations
 pub mod feed; // watches
-pub mod holder; // keeps locks and elections
-pub mod lessee; // keeps leases, and stops keeping them
-pub mod polls; // asks members for hashes, their leader, their list and old events
+pub mod holder; // holds locks and elections
+pub mod lessee; // holds leases, then revokes them or lets them expire
+pub mod polls; // queries members for hashes, leader, membership and old events
 
 use checker::Input;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// What clients, watchers and polls send to the checker.
+/// Messages to the checker from clients, watchers and polls.
 pub enum CheckerMessage {
     Input(Input),
     /// Another member leads, or none.
     Leader(LeaderSeen),
-    /// A watcher cannot go on.
+    /// A watcher cannot continue.
     Failed(String),
 }
 
-/// What the members say of their leader.
+/// The leader according to the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderSeen {
     pub at: Duration,
-    /// The place of its endpoint; `None`: no member knows a leader, or none of the endpoints is that one.
+    /// Index of its endpoint; `None`: no member reports a leader, or it is not among the endpoints.
     pub member: Option<usize>,
     pub term: u64,
 }

@@ -1,15 +1,15 @@
-//! Keys and values of a run as bytes, and back.
+//! Conversion of a run's keys and values to bytes, and back.
 
 use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
 use checker::operation::{KeyChange, KeyName, KeyRecord, LEASED};
 
-/// A key or value that no client of the run has written.
+/// Placeholders for a key or value that no client of the run has written.
 const FOREIGN_KEY: u32 = u32::MAX;
 const FOREIGN_VALUE: u64 = u64::MAX;
 
-/// The keys below a prefix that only this run uses.
+/// Keys below a prefix that only this run uses.
 #[derive(Clone, Debug)]
 pub struct KeyNames {
     prefix: Bytes,
@@ -24,22 +24,23 @@ impl KeyNames {
         [&self.prefix[..], KeyName(number).to_string().as_bytes()].concat().into()
     }
 
-    /// The first key that clients compete for, and the first after all of them.
+    /// Returns the range of the keys that clients compete for.
     pub fn all(&self) -> (Bytes, Bytes) {
         self.bounds(b"k", b"l")
     }
 
-    /// The same, with the keys of leases.
+    /// Returns the range of `all` extended by the keys of leases.
     pub fn watched(&self) -> (Bytes, Bytes) {
         self.bounds(b"k", b"m")
     }
 
-    /// The same, with those of locks and elections that a holder had when the run ended.
+    /// Returns the range of `watched` extended by the keys of locks and elections that were held at the end
+    /// of the run.
     pub fn written(&self) -> (Bytes, Bytes) {
         self.bounds(b"k", b"o")
     }
 
-    /// The name of a lock or an election.
+    /// Returns the name of a lock or an election.
     pub fn held(&self, name: &str) -> Bytes {
         [&self.prefix[..], b"n", name.as_bytes()].concat().into()
     }
@@ -80,7 +81,7 @@ pub fn value(number: u64) -> Bytes {
     number.to_string().into()
 }
 
-/// The number, if these are the bytes that stand for it: `+7` and `07` are other keys and values.
+/// Parses the canonical form of a number: `+7` and `07` are other keys and values.
 fn digits(text: &[u8]) -> Option<u64> {
     let number: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)

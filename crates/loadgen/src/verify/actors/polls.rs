@@ -1,5 +1,5 @@
-//! Regular questions to all members: which one leads, who the members are, the hash of the key space, and
-//! events from far back; and compactions, if they are wanted.
+//! Periodic queries to all members: the leader, the membership, the hash of the key space, and old events;
+//! and compactions, if enabled.
 
 use super::client::{ClientShared, OLD_MAX};
 use super::names::KeyNames;
@@ -23,22 +23,22 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::IntervalStream;
 
-/// Between two questions for the leader.
+/// Interval of querying the leader.
 const LEADER: Duration = Duration::from_millis(200);
-/// Between two questions for the members, and between two watches from far back.
+/// Interval of querying the membership, and of watches from old revisions.
 const SECOND: Duration = Duration::from_secs(1);
-/// Between two requests for progress.
+/// Interval between two requests for progress.
 const PROGRESS: Duration = Duration::from_millis(200);
-/// A member that does not answer for so long is asked again later.
+/// Timeout of a query; it is retried later.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A hash reads the whole key space.
+/// Timeout of a hash, which reads the whole key space.
 const HASH_PATIENCE: Duration = Duration::from_secs(30);
-/// A member that lags is asked so often for a hash at a revision that it does not have yet.
+/// Attempts to get a hash from a lagging member, which lacks the revision.
 const HASH_TRIES: u32 = 20;
-/// Between two tries.
+/// Delay between two attempts.
 const HASH_REST: Duration = Duration::from_millis(250);
 
-/// Reports each change of the leader, until the task is aborted or the checker has ended.
+/// Reports each leader change, until the task is aborted or the checker has stopped.
 pub async fn leaders(channels: Vec<Client>, shared: Arc<ClientShared>) {
     let mut known = None;
     let mut ids = vec![None; channels.len()];
@@ -66,7 +66,7 @@ pub async fn leaders(channels: Vec<Client>, shared: Arc<ClientShared>) {
     }
 }
 
-/// Asks all members for the hash at one revision, again and again.
+/// Queries the hash of all members at the same revision, periodically.
 pub async fn hashes(channels: Vec<Client>, shared: Arc<ClientShared>, every: Duration) {
     let mut ticks = ticks(every);
     loop {
@@ -83,20 +83,20 @@ pub async fn hashes(channels: Vec<Client>, shared: Arc<ClientShared>, every: Dur
     }
 }
 
-/// The compacted revision and the hash; `None` if the member cannot say.
+/// Returns the compacted revision and the hash; `None` if the member fails.
 async fn hash(channel: Client, revision: Revision) -> Option<(Revision, u32)> {
     let mut client = channel.maintenance();
     for _ in 0..HASH_TRIES {
         match client.hash_kv(HashKvRequest { revision }).await.map(tonic::Response::into_inner) {
             Ok(answer) => return Some((answer.compact_revision, answer.hash)),
-            // It may be down or behind.
+            // The member may be down or lagging.
             Err(_) => sleep(HASH_REST).await,
         }
     }
     None
 }
 
-/// Asks every member for the list of members, again and again.
+/// Queries the membership from every member, periodically.
 pub async fn members(channels: Vec<Client>, shared: Arc<ClientShared>) {
     let mut ticks = ticks(SECOND);
     for round in 0.. {
@@ -113,14 +113,15 @@ pub async fn members(channels: Vec<Client>, shared: Arc<ClientShared>) {
     }
 }
 
-/// Watches from an old revision up to what all watchers have received, at one member after the other.
+/// Watches from an old revision up to the revision that all watchers have received, round-robin over the
+/// members.
 pub async fn replays(channels: Vec<Client>, shared: Arc<ClientShared>, seed: u64) {
     let (mut ticks, mut random) = (ticks(SECOND), SmallRng::seed_from_u64(seed));
     for (member, channel) in channels.iter().enumerate().cycle() {
         ticks.tick().await;
         let to = shared.received_by_all.load(Relaxed);
         let from = random.random_range((to - OLD_MAX).max(shared.first)..=to) + 1;
-        // It may be down, or have compacted.
+        // The member may be down, or have compacted.
         let received = timeout(HASH_PATIENCE, replay(channel.clone(), &shared.names, from, to)).await;
         let Ok(Some(changes)) = received else { continue };
         let replay = Replay { member, at: shared.start.elapsed(), from, to, changes };
@@ -130,7 +131,7 @@ pub async fn replays(channels: Vec<Client>, shared: Arc<ClientShared>, seed: u64
     }
 }
 
-/// All changes from one revision to another, and maybe more; `None` if they cannot be had.
+/// Returns at least all changes from one revision to another; `None` if they are not available.
 async fn replay(channel: Client, names: &KeyNames, from: Revision, to: Revision) -> Option<Vec<KeyChange>> {
     let (key, range_end) = names.watched();
     let create = WatchCreateRequest { key, range_end, start_revision: from, ..Default::default() };
@@ -158,7 +159,7 @@ async fn replay(channel: Client, names: &KeyNames, from: Revision, to: Revision)
     }
 }
 
-/// Compacts what every watcher has received, again and again.
+/// Periodically compacts up to the revision that every watcher has received.
 pub async fn compactions(channels: Vec<Client>, shared: Arc<ClientShared>, every: Duration) {
     let mut ticks = ticks(every);
     ticks.tick().await;
@@ -167,7 +168,7 @@ pub async fn compactions(channels: Vec<Client>, shared: Arc<ClientShared>, every
         let revision = shared.received_by_all.load(Relaxed);
         let mut client = channel.kv();
         let compaction = CompactionRequest { revision, physical: false };
-        // If it fails, the next one compacts more.
+        // After a failure, the next compaction covers more.
         if matches!(timeout(PATIENCE, client.compact(compaction)).await, Ok(Ok(_)))
             && shared.send(Input::Compacted(revision)).await.is_none()
         {
@@ -182,7 +183,7 @@ fn ticks(every: Duration) -> tokio::time::Interval {
     ticks
 }
 
-/// Asks all members at the same time; the answers are in their order.
+/// Queries all members concurrently; returns the results in member order.
 async fn all<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     channels: &[Client],
     ask: impl Fn(Client) -> F,

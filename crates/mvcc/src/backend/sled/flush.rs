@@ -1,11 +1,11 @@
-//! Waits for sled's flush, and detects a write that failed on one of sled's threads.
+//! Waits for sled's flush, and detects a failed write on one of sled's threads.
 //!
 //!   flush ─▶ one of sled's threads waits for the log ─▶ done
 //!     └─ not done within a period: a small write, which returns sled's error, and wakes the flush
 //!
-//! sled writes a batch in two parts, on two of its threads. If the first part fails, that thread stores an
-//! error for later calls and wakes no waiting thread, so a flush would wait for ever. The next write finds
-//! the error and wakes them all.
+//! sled writes a batch in two parts on two of its threads. If the first part fails, that thread stores
+//! an error for later calls but does not wake waiting threads, so a flush would wait forever. The next
+//! write returns the error and wakes them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Flushes `catalogue` to its file. After each `period` of waiting it writes to `key`, which has no other
-/// use.
+/// Flushes `catalogue` to its file. After each `period` of waiting it writes to `key`, which is
+/// reserved for this.
 pub(super) fn flush(catalogue: &sled::Db, key: &[u8], period: Duration) -> sled::Result<()> {
     let waker_state = Arc::new(FlushWaker::default());
     let waker = Waker::from(Arc::clone(&waker_state));
@@ -27,7 +27,7 @@ pub(super) fn flush(catalogue: &sled::Db, key: &[u8], period: Duration) -> sled:
         }
         if !waker_state.wait_timeout(period) {
             attempts += 1;
-            // The value must change: sled does not write an equal one.
+            // The value must change: sled skips writes of an equal value.
             let value = attempts.to_le_bytes();
             if catalogue.get(key)?.is_some_and(|found| found == value) {
                 catalogue.remove(key)?;
@@ -38,7 +38,6 @@ pub(super) fn flush(catalogue: &sled::Db, key: &[u8], period: Duration) -> sled:
     }
 }
 
-/// Wakes the thread that waits for the flush.
 #[derive(Default)]
 struct FlushWaker {
     is_woken: Mutex<bool>,

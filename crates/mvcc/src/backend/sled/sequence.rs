@@ -1,16 +1,17 @@
-//! The sequence number of the catalogue's newest durable update, in a file outside of sled.
+//! Sequence number of the catalogue's latest durable update, in a file outside of sled.
 //!
 //!   offset 0      slot of even numbers   "mvccwitn" │ version u32 │ number u64 │ CRC-32C of the bytes before
 //!   offset 4096   slot of odd numbers    the same
 //!
 //!   update n:  catalogue with n inside, synced ─▶ n into its slot, synced ─▶ the update is done
 //!
-//! sled takes damage at the end of its log for a torn write, and opens without the last updates. A catalogue
-//! whose number is below the one in this file has lost an update that was synced.
+//! sled mistakes corruption at the end of its log for a torn write, and opens without the last updates.
+//! If the number in the catalogue is below the one in this file, the catalogue has lost a synced
+//! update.
 //!
-//! * The file is never ahead of the catalogue, and after a crash at most one update older.
-//! * The two slots are a page apart. A torn write damages only the slot that is being written.
-//! * One damaged slot makes the number older, never newer. Two damaged slots are an error.
+//! * The file is never ahead of the catalogue, and at most one update older after a crash.
+//! * The two slots are a page apart. A torn write can corrupt only the slot being written.
+//! * With one corrupt slot the number is older, never newer. Two corrupt slots are an error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,31 +22,29 @@ use crate::backend::directories::{refused, write_synced};
 use crate::cursor::{read_stamped, stamped};
 use crate::error::{Error, Result};
 
-/// The name of the file in a store, and while it is created.
+/// Name of the file, and its temporary name during creation.
 pub(crate) const SEQUENCE_FILE: &str = "witness";
 const TEMPORARY: &str = "witness.tmp";
 
 const MAGIC: &[u8; 8] = b"mvccwitn";
 const VERSION: u32 = 1;
-/// Magic, version, number, checksum.
 const SLOT_BYTES: usize = 24;
-/// More than a disk writes atomically.
+/// Distance of the slots, more than a disk writes atomically.
 const SLOT_SPACING: usize = 4096;
 const FILE_BYTES: usize = SLOT_SPACING + SLOT_BYTES;
 
-/// The sequence file of one store.
 #[derive(Debug)]
 pub(super) struct SequenceFile {
     file: File,
     path: PathBuf,
-    /// The newest update that is known to be durable.
+    /// Latest update known to be durable.
     number: u64,
 }
 
 impl SequenceFile {
-    /// Opens the file in `dir`; `None` if there is none.
+    /// Opens the file in `dir`; `None` if it does not exist.
     ///
-    /// Errors: `Corrupt` if both slots are damaged.
+    /// Errors: `Corrupt` if both slots are corrupt.
     pub fn open(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(SEQUENCE_FILE);
         let file = match OpenOptions::new().read(true).write(true).open(&path) {
@@ -63,8 +62,8 @@ impl SequenceFile {
         Ok(Some(SequenceFile { file, path, number }))
     }
 
-    /// Creates the file in `dir` for a catalogue with `number` updates. It gets its name when it is written
-    /// and synced.
+    /// Creates the file in `dir` for a catalogue with `number` updates. Complete and synced before it gets
+    /// its name.
     pub fn create(dir: &Path, number: u64) -> Result<Self> {
         let mut bytes = vec![0; FILE_BYTES];
         bytes[..SLOT_BYTES].copy_from_slice(&slot(number));
@@ -73,7 +72,6 @@ impl SequenceFile {
         Ok(SequenceFile { file, path: dir.join(SEQUENCE_FILE), number })
     }
 
-    /// The newest update that is known to be durable.
     pub fn number(&self) -> u64 {
         self.number
     }

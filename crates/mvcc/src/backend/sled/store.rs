@@ -20,43 +20,42 @@ use crate::backend::{Backend, BlockFile, Update};
 use crate::error::{Error, Result};
 use crate::types::LogPosition;
 
-/// Enough for the catalogue of some 100,000 blocks. No read uses it.
+/// sled's cache, sufficient for the catalogue of some 100,000 blocks. It is not used for reads.
 const CACHE_BYTES: u64 = 8 << 20;
-/// Size of a value, all parts together. An item takes 64 KiB, a block with its dead list less.
+/// Maximum size of a value including all parts. An item takes 64 KiB, a block with its dead list less.
 const VALUE_BYTES_MAX: usize = 96 << 10;
 
-/// The number of updates of the catalogue, u64 little-endian. Written with each of them.
+/// Key of the number of catalogue updates, a little-endian u64 written with each update.
 const NUMBER_KEY: [u8; 2] = [OWN, b'n'];
 const FLUSH_KEY: [u8; 2] = [OWN, b'f'];
-/// An update takes milliseconds. After this time `flush` checks whether its writes have failed.
+/// Time after which `flush` checks for failed writes. An update takes milliseconds.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
-/// A thread of sled empties segments so often, and syncs the file each time. What must be durable is flushed
-/// and synced here.
+/// Interval at which a thread of sled empties segments and syncs the file. Durability does not depend
+/// on it.
 const EMPTY_SEGMENTS_EVERY: Duration = Duration::from_secs(10);
-/// How often and how long to wait for sled's lock: three seconds in all. Then another process has it.
+/// Number of attempts to acquire sled's lock: three seconds in total. Then another process is assumed
+/// to hold it.
 const LOCK_ATTEMPTS: usize = 300;
-/// Short, because the owner is usually a thread of sled that is about to end.
+/// Pause between attempts. Short, because the owner is usually a thread of sled that is about to exit.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Block files, with sled as their catalogue.
+/// Block files, with sled for the catalogue.
 pub struct SledBackend {
     catalogue: sled::Db,
     catalogue_dir: PathBuf,
-    /// Sled's file, to be synced.
     catalogue_file: File,
     sequence: SequenceFile,
     parts: ValueParts,
     blocks_dir: PathBuf,
-    /// The directory of the store.
     dir: PathBuf,
 }
 
 impl SledBackend {
-    /// Opens the store in `dir`, creating it if it does not exist. The caller makes sure that no other
-    /// process has it open.
+    /// Opens the store in `dir`, creating it if it does not exist. The caller ensures that no other process
+    /// has it open.
     ///
-    /// Errors: `Refused` if a replacement was interrupted: `finish_install` or `discard_staged` comes first.
+    /// Errors: `Refused` if a replacement was interrupted: call `finish_install` or `discard_staged` first.
     pub fn open(dir: &Path) -> Result<Self> {
         if slots::is_interrupted(&DirectorySlots::of(dir))? {
             let reason = "it was being replaced when the process stopped";
@@ -65,7 +64,7 @@ impl SledBackend {
         Self::open_in(dir)
     }
 
-    /// The emptied slot next to the store in `store`, to receive another store.
+    /// Empties the slot next to the store in `store`, and opens it to receive another store.
     pub fn incoming(store: &Path) -> Result<Self> {
         let directories = DirectorySlots::of(store);
         directories.remove(Slot::Incoming)?;
@@ -104,7 +103,7 @@ impl SledBackend {
         Ok(backend)
     }
 
-    /// Splits values that an older version wrote as a whole.
+    /// Splits values that an older version wrote unsplit.
     fn split_large_values(&mut self) -> Result<()> {
         let large = self.read_all()?.1;
         if large.is_empty() {
@@ -113,10 +112,11 @@ impl SledBackend {
         self.update(Update { puts: large, removals: Vec::new() })
     }
 
-    /// All entries, and those whose first part is too large. Also learns which values have further parts.
+    /// Returns all entries, and those with an oversized first part. Records which values have further
+    /// parts.
     fn read_all(&mut self) -> Result<(Entries, Entries)> {
         let unreadable = |error| catalogue_unreadable(&self.catalogue_dir, error);
-        // As when opening: sled may panic at damaged pages.
+        // sled may panic on corrupt pages.
         let read = AssertUnwindSafe(|| {
             let mut entries = BTreeMap::new();
             for entry in self.catalogue.range([OWN + 1]..) {
@@ -143,7 +143,6 @@ impl SledBackend {
         self.blocks_dir.join(format!("{number:06}.blk"))
     }
 
-    /// Opens a block file.
     fn open_block_file(&self, number: u64, options: &OpenOptions) -> Result<Arc<dyn BlockFile>> {
         let path = self.block_path(number);
         let file = options.open(&path).map_err(refused("open", &path))?;
@@ -151,7 +150,6 @@ impl SledBackend {
     }
 }
 
-/// Keys and values.
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Backend for SledBackend {
@@ -185,7 +183,6 @@ impl Backend for SledBackend {
         let mut numbers = Vec::new();
         for entry in entries {
             let name = entry.map_err(refused("list", &self.blocks_dir))?.file_name();
-            // Other file names are ignored.
             let number: Option<u64> =
                 name.to_str().and_then(|name| name.strip_suffix(".blk")).and_then(|name| name.parse().ok());
             numbers.extend(number);
@@ -198,7 +195,7 @@ impl Backend for SledBackend {
             number,
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600),
         )?;
-        // The directory is synced too: a power cut may remove the name of a synced file.
+        // Sync the directory too: a power failure may remove the name of a synced file.
         sync_dir(&self.blocks_dir)?;
         Ok(file)
     }
@@ -213,23 +210,22 @@ impl Backend for SledBackend {
     }
 
     fn complete(&mut self, applied: LogPosition) -> Result<()> {
-        // The files are synced already; this is for their names.
+        // The files are already synced; make their names durable.
         sync_dir(&self.blocks_dir)?;
         sync_dir(&self.catalogue_dir)?;
         write_marker(&self.dir, &slots::marker_bytes(applied))
     }
 
     fn replace(&mut self, incoming: Box<dyn Backend>) -> Result<()> {
-        // Closes the received store's catalogue. sled opens its files by path, and the path changes.
+        // Close the received store's catalogue. sled opens its files by path, and the path changes.
         drop(incoming);
         slots::swap(&DirectorySlots::of(&self.dir))?;
-        // The old store's catalogue is still open without a name. This assignment closes it.
+        // The old store's catalogue is still open, though unlinked. This assignment closes it.
         *self = Self::open_in(&self.dir.clone())?;
         Ok(())
     }
 }
 
-/// A file and its path, for errors. Reads and writes have explicit offsets, so readers share one handle.
 struct DiskFile {
     file: File,
     path: PathBuf,
@@ -261,8 +257,8 @@ impl BlockFile for DiskFile {
     }
 }
 
-/// Creates an empty catalogue. It gets its name when all of its files are synced: sled does not sync its
-/// first files, and cannot open half-written ones.
+/// Creates an empty catalogue, renamed after all of its files are synced: sled does not sync its first
+/// files, and cannot open partially written ones.
 fn create_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
     let half = dir.join("catalogue.new");
     match fs::remove_dir_all(&half) {
@@ -281,8 +277,8 @@ fn create_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
     sync_dir(dir)
 }
 
-/// Opens sled. Its threads release the lock only after the last handle was dropped, so a lock that is held is
-/// waited for, for a bounded time.
+/// Opens sled. Its threads release the lock after the last handle was dropped, so this retries for a
+/// limited time.
 #[allow(
     clippy::disallowed_methods,
     reason = "sled says by nothing else that its lock is free; only at start"
@@ -293,7 +289,7 @@ fn open_catalogue(dir: &Path) -> Result<sled::Db> {
     let mut attempts_left = LOCK_ATTEMPTS;
     loop {
         attempts_left -= 1;
-        // sled usually returns an error for damaged files. A panic counts as one.
+        // sled usually returns an error for corrupt files. A panic is treated as one.
         match catch_unwind(AssertUnwindSafe(|| config.open())) {
             Ok(Ok(catalogue)) => return Ok(catalogue),
             Ok(Err(sled::Error::Io(error)))
@@ -307,7 +303,7 @@ fn open_catalogue(dir: &Path) -> Result<sled::Db> {
     }
 }
 
-/// Opens the sequence file of the store in `dir`, or creates it.
+/// Opens or creates the sequence file of the store in `dir`.
 ///
 /// Errors: `Corrupt` if the catalogue has an older number.
 fn check_sequence(
@@ -317,7 +313,6 @@ fn check_sequence(
     catalogue_file: &File,
 ) -> Result<SequenceFile> {
     let damaged = |what| catalogue_damaged(catalogue_dir, what);
-    // As when opening: sled may panic at damaged pages.
     let found = catch_unwind(AssertUnwindSafe(|| catalogue.get(NUMBER_KEY)))
         .map_err(|_panic| damaged(NOT_RECOGNISED))?
         .map_err(|error| catalogue_unreadable(catalogue_dir, error))?;
@@ -329,8 +324,8 @@ fn check_sequence(
         Some(sequence) if sequence.number() > number => {
             Err(damaged("its engine opened it without updates that were synced"))
         }
-        // A crash came between the sync of the catalogue and that of the sequence file. The update may be
-        // only in the page cache, if the process was killed before its sync. So it is synced first.
+        // A crash happened between the syncs of the catalogue and the sequence file. If the process was
+        // killed before the first sync, the update may be only in the page cache, so sync it first.
         Some(mut sequence) if sequence.number() < number => {
             sync_catalogue(catalogue_dir, catalogue_file)?;
             sequence.advance(number).map(|()| sequence)
@@ -343,7 +338,7 @@ fn check_sequence(
     }
 }
 
-/// Syncs what was read from the catalogue, with the large nodes that older versions let sled write to files.
+/// Syncs the catalogue as read, and the large nodes that older versions let sled write to files.
 fn sync_catalogue(catalogue_dir: &Path, catalogue_file: &File) -> Result<()> {
     if base::mutant("opened-unsynced") {
         return Ok(());
@@ -359,7 +354,7 @@ fn sync_catalogue(catalogue_dir: &Path, catalogue_file: &File) -> Result<()> {
     catalogue_file.sync_all().map_err(refused("sync", &catalogue_dir.join("db")))
 }
 
-/// Distinguishes damage, which needs another copy, from an error of the disk, which may go away.
+/// Distinguishes corruption, which requires another copy, from an I/O error, which may be temporary.
 fn catalogue_unreadable(dir: &Path, error: sled::Error) -> Error {
     match error {
         sled::Error::Corruption { at, bt: () } => {
@@ -378,7 +373,7 @@ fn catalogue_unreadable(dir: &Path, error: sled::Error) -> Error {
     }
 }
 
-/// sled does not say more about damage.
+/// Reason for any corruption reported by sled, which does not provide details.
 const NOT_RECOGNISED: &str = "the catalogue's engine does not recognise its files";
 
 const STRAY_PART: &str = "a piece of an entry is there without the ones before it";
@@ -387,8 +382,7 @@ fn catalogue_damaged(dir: &Path, what: &'static str) -> Error {
     Error::Corrupt { file: dir.display().to_string(), offset: 0, what }
 }
 
-/// sled writes its snapshot under this name and renames it. After a crash in between it cannot open. Its log
-/// holds the same data.
+/// Removes incomplete snapshots, which make sled fail to open. Its log contains the same data.
 fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(refused("list", dir))? {
         let path = entry.map_err(refused("list", dir))?.path();
@@ -400,12 +394,10 @@ fn remove_half_written_snapshots(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates a directory that only its owner can read.
 fn create_dir(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(refused("create", dir))
 }
 
-/// The error for a failed operation of sled.
 fn catalogue_refused(attempt: &'static str) -> impl FnOnce(sled::Error) -> Error {
     move |source| Error::Catalogue { attempt, source: Box::new(source) }
 }

@@ -1,4 +1,4 @@
-//! The store in a directory: reopened, damaged, interrupted, and the files that sled writes.
+//! The store in a directory: reopened, corrupted, interrupted, and the files that sled writes.
 
 use super::*;
 
@@ -22,7 +22,8 @@ fn the_catalogue_opens_despite_a_half_written_snapshot() {
     assert!(!leftover.exists());
 }
 
-/// Opens a store with one changed bit in the catalogue's log. It must never silently lose the last updates.
+/// Opens a store with one flipped bit in the catalogue's log. It must never silently lose the last
+/// updates.
 #[test]
 fn a_damaged_catalogue_has_all_updates_or_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,8 +58,8 @@ fn a_damaged_catalogue_has_all_updates_or_is_refused() {
     assert!(refusals > 5, "the bytes that were changed mean something: {refusals}");
 }
 
-/// A kill between the catalogue's sync and the sequence file's: the update is there, and the next one gets a
-/// new number.
+/// A kill between the syncs of the catalogue and the sequence file: the update is present, and the
+/// following one gets a new number.
 #[test]
 fn a_sequence_file_that_is_one_update_behind_is_updated() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,8 +75,8 @@ fn a_sequence_file_that_is_one_update_behind_is_updated() {
     assert_eq!(backend.catalogue().unwrap().len(), 3);
 }
 
-/// The process was killed between an update and its sync: the update is only in the page cache. `/dev/null`
-/// stands for a catalogue whose sync fails.
+/// A kill between an update and its sync: the update is only in the page cache. `/dev/null` simulates a
+/// catalogue with a failing sync.
 #[test]
 fn an_update_that_is_read_back_is_synced_before_the_sequence_file_names_it() {
     for is_behind in [true, false] {
@@ -145,13 +146,13 @@ fn block_files_are_listed_read_and_removed() {
     assert!(backend.open_file(7).is_err());
 }
 
-/// Files of the catalogue that this test does not expect.
+/// Returns the unexpected files of the catalogue.
 fn blobs(home: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.join("catalogue/blobs")).map_or(Vec::new(), Iterator::collect);
     entries.into_iter().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// An entry of this size: an item, or a block with a long list of dead records.
+/// Builds an entry of this size, like an item or a block with a long dead list.
 fn large(number: u64, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     let mut key = vec![b'i'; 1 + (number as usize * 37) % (KEY_BYTES_MAX - 9)];
     key.extend(number.to_be_bytes());
@@ -163,7 +164,8 @@ fn no_entry_is_written_to_a_file_that_is_never_synced() {
     let dir = tempfile::tempdir().unwrap();
     let mut truth = BTreeMap::new();
     let mut backend = SledBackend::open(dir.path()).unwrap();
-    // As many of each size as a node takes, written one by one and together, changed, and partly removed.
+    // As many of each size as fit into a node, written separately and together, changed, and partly
+    // removed.
     for (round, bytes) in [10_000, 64 << 10, 7000, 4096, 4097, 0, 8192].into_iter().enumerate() {
         for numbers in [0..1, 1..30, 30..80] {
             let puts: Vec<_> = numbers.map(|number| large(number, bytes)).collect();
@@ -188,7 +190,7 @@ fn entries_of_an_older_version_are_split_when_it_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     let mut backend = SledBackend::open(dir.path()).unwrap();
     let truth: BTreeMap<_, _> = (0..40).map(|number| large(number, 30_000)).collect();
-    // As an older version wrote it: not split.
+    // Written like an older version: not split.
     let mut batch = sled::Batch::default();
     truth.iter().for_each(|(key, value)| batch.insert(key.as_slice(), value.as_slice()));
     batch.insert(&NUMBER_KEY, &1u64.to_le_bytes());

@@ -173,7 +173,8 @@ fn leaves_that_shrink_are_merged() {
     check(&index);
 }
 
-/// Keys of zeros that differ at their ends, of 100 KiB and of a few bytes, in several orders of arrival.
+/// Keys of zeros that differ in their last bytes, 100 KiB and a few bytes long, in several orders of
+/// insertion.
 #[test]
 fn a_long_key_is_in_memory_once() {
     const LONG: usize = 100 << 10;
@@ -205,7 +206,7 @@ fn a_long_key_is_in_memory_once() {
         check(&index);
         let fences: usize = index.leaves.keys().map(|fence| fence.len()).sum();
         let (columns, stats) = (index.leaves.values().map(Leaf::reserved_bytes).sum::<usize>(), index.stats);
-        // Before lone leaves: twice and more, as fence key, as key, and as reserved room.
+        // Without lone leaves: at least twice as much, for fence key, key, and reserved capacity.
         assert!(fences + columns < stats.key_bytes as usize * 102 / 100, "{fences} + {columns} of {stats:?}");
         for key in &keys {
             assert!(index.get(key).is_some());

@@ -1,4 +1,4 @@
-//! Members with disks and machines in memory, and the messages between them.
+//! Members with in-memory disks and machines, and the messages between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -24,20 +24,18 @@ const DIR: &str = "/log";
 
 #[derive(Default)]
 pub(super) struct ScriptCluster {
-    /// What all members have in common; none before `members`.
+    /// Parameters of all members; None before `members`.
     setup: Option<CoreSetup>,
     voters: Vec<u64>,
     members: BTreeMap<u64, ScriptMember>,
-    /// Messages under way, with their senders, in the order in which they were sent.
+    /// Messages in flight with their senders, in send order.
     wire: Vec<(u64, Outbound)>,
     isolated: BTreeSet<u64>,
-    /// Snapshots that are offered, with the members that offer them.
     offers: Vec<(u64, SnapshotOffer)>,
     batches: u64,
     printed: String,
 }
 
-/// A log and the disk that it is on.
 struct OpenedLog {
     disk: SimFs,
     wal: Wal<SimFs>,
@@ -55,15 +53,15 @@ struct ScriptMember {
     applied: LogPosition,
     /// The machine's checkpoint.
     durable: LogPosition,
-    /// With the option `changing`: of the machine, and of its checkpoint.
+    /// With the option `changing`: memberships of the machine and of its checkpoint.
     membership: Membership,
     durable_membership: Membership,
-    /// Role, term, leader and commit index as last printed.
+    /// Last printed role, term, leader and commit index.
     seen: (StateRole, Term, Option<u64>, LogIndex),
 }
 
 impl ScriptCluster {
-    /// Runs a command. What it prints is kept for [`ScriptCluster::printed`].
+    /// Runs a command. [`ScriptCluster::printed`] returns its output.
     pub fn command(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match &words[..] {
@@ -230,7 +228,7 @@ impl ScriptCluster {
         self.settle(id);
     }
 
-    /// An event at a member, and all that follows there.
+    /// Handles an event at a member and its effects there.
     fn event(&mut self, id: u64, event: Event) {
         self.member(id).core.handle(event).unwrap();
         let refused = std::mem::take(&mut self.member(id).core.refusals.noted);
@@ -238,7 +236,7 @@ impl ScriptCluster {
         self.settle(id);
     }
 
-    /// Turns, syncs and applies until the member waits for an event, or for what a script holds.
+    /// Polls, syncs and applies until the member waits for an event, or for an action that the script holds.
     fn settle(&mut self, id: u64) {
         loop {
             let mut turn = self.member(id).core.turn().unwrap();
@@ -297,7 +295,7 @@ impl ScriptCluster {
         }
     }
 
-    /// raft-rs orders messages to different peers by a hash map. Here the order is by receiver.
+    /// Orders messages by receiver, because raft-rs iterates over a hash map.
     fn send(&mut self, from: u64, mut sent: Vec<Outbound>) {
         sent.sort_by_key(|message| message.to);
         for message in sent {
@@ -393,7 +391,7 @@ impl ScriptCluster {
         panic!("messages without end");
     }
 
-    /// What is on a link now. Messages that follow from it stay on the wire.
+    /// Delivers the current messages on a link. Resulting messages stay on the wire.
     fn carry(&mut self, action: &str, of: (u64, u64), kind: &[&str]) {
         let is_meant = |(from, sent): &(u64, Outbound)| {
             let is_kind = |kind: &&str| show::kind(show::decoded(*from, sent).msg_type) == *kind;
@@ -467,7 +465,7 @@ impl ScriptCluster {
         self.event(from, Event::SnapshotReported { peer: offer.to, outcome });
     }
 
-    /// What was not synced is gone, and so is what was on its way to the member.
+    /// Restarts a member, and drops unsynced data and messages in flight to it.
     fn restart(&mut self, id: u64, how: Option<&str>) {
         let old = self.members.remove(&id).expect("a member");
         self.wire.retain(|(_, sent)| sent.to != id);

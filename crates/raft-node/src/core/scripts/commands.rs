@@ -1,7 +1,7 @@
-//! Words of scripts, the commands of clients, and the machine's part in changes of the membership.
+//! Words of scripts, client commands, and the machine's handling of membership changes.
 //!
-//! `+4` adds voter 4 or promotes the learner, `~4` adds a learner, `-4` removes a member. The machine refuses
-//! every other command, and removing its last voter.
+//! `+4` adds voter 4 or promotes the learner, `~4` adds a learner, `-4` removes a member. The machine
+//! rejects every other command, and the removal of its last voter.
 
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ pub(super) fn ids(words: &[&str]) -> Vec<u64> {
     words.iter().map(|word| id(word)).collect()
 }
 
-/// A batch of one command; `a*1000` is a command of 1000 bytes that does not compress.
+/// Returns a batch with a single command; `a*1000` is a command of 1000 bytes that does not compress.
 pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
     let (name, count) = word.split_once('*').unwrap_or((word, "0"));
     let mut command = name.as_bytes().to_vec();
@@ -37,23 +37,20 @@ pub(super) fn batch(word: &str, sequence: u64) -> Bytes {
     builder.finish()
 }
 
-/// A batch that changes the membership.
 pub(super) fn change_batch(word: &str, sequence: u64) -> Bytes {
     BatchBuilder::change(BatchId { proposer: 1, nonce: 1, sequence }, word.as_bytes())
 }
 
-/// The member that a command removes.
 pub(super) fn removed_by(command: &[u8]) -> Option<u64> {
     std::str::from_utf8(command.strip_prefix(b"-")?).ok()?.parse().ok()
 }
 
-/// Whether a command leaves the voters as they are.
 pub(super) fn keeps_voters(command: &[u8], voters: &[u64]) -> bool {
     let (verb, id) = (command[0], std::str::from_utf8(&command[1..]).unwrap().parse::<u64>());
     id.is_ok_and(|id| voters.contains(&id) == (verb == b'+'))
 }
 
-/// The membership after the command of `batch`. False if the machine refuses it.
+/// Applies the command of `batch` to the membership. Returns false if the machine rejects it.
 pub(super) fn apply(membership: &mut Membership, batch: &Bytes) -> bool {
     let command = Batch::parse(batch).unwrap().commands().unwrap().iter().next().unwrap();
     let (verb, id) = (command[0], std::str::from_utf8(&command[1..]).unwrap().parse::<u64>());

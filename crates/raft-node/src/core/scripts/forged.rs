@@ -1,9 +1,10 @@
-//! Messages written by hand: `forge 2>1 append term=3 index=4 log=2 entries=2,3`.
+//! Hand-written messages: `forge 2>1 append term=3 index=4 log=2 entries=2,3`.
 //!
-//! Fields: `term`, `index`, `log` (term of `index`), `commit`, `commit-term`, `hint`, `request` (a snapshot),
-//! `from`, `name` (of a read), `context`, `entries` (terms of entries after `index`), `snapshot=INDEX@TERM`.
-//! Words: `reject`, `conf-change` (kind of the entries), `no-batch` and `no-payload` (their payload),
-//! `of-others` (the snapshot's voters). `max` is the largest number. `garbage` is a kind without meaning.
+//! Fields: `term`, `index`, `log` (term of `index`), `commit`, `commit-term`, `hint`, `request` (a
+//! snapshot), `from`, `name` (of a read), `context`, `entries` (terms of entries after `index`),
+//! `snapshot=INDEX@TERM`. Words: `reject`, `conf-change` (kind of the entries), `no-batch` and `no-payload`
+//! (their payload), `of-others` (the snapshot's voters). `max` is the largest number. `garbage` is an
+//! invalid kind.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};

@@ -1,48 +1,48 @@
 //! Golden scripts of the core, in `tests/scripts` of the crate. `testkit::golden` describes the files.
 //!
-//! The first comment line of a script says what it shows. One line is one command; what it prints is one line
-//! per effect, see `show`. An election timeout is ten ticks, and a follower campaigns after fifteen. Syncs
-//! and applies succeed at once unless a script holds them. Messages stay on the wire until a script delivers
-//! or drops them. Members are named by their ids:
+//! The first comment line of a script is its summary. Each line is a command; it prints a line per effect,
+//! see `show`. An election timeout is ten ticks, and a follower campaigns after fifteen. Syncs and applies
+//! succeed immediately unless a script holds them. Messages stay on the wire until a script delivers or
+//! drops them. Members are identified by their ids:
 //!
 //! | command | meaning |
 //! |---|---|
 //! | `members 1 2 3 OPTIONS` | empty logs; the options are below |
 //! | `tick 1 2 *10` | ten ticks of member 1, then of member 2 |
 //! | `campaign 1` | ticks of member 1 until it campaigns |
-//! | `elect 1` | ten ticks of the others, `campaign 1`, `deliver`: all without output; then `status 1` |
+//! | `elect 1` | ten ticks of the other members, `campaign 1`, `deliver`: without output; then `status 1` |
 //! | `deliver` | delivers messages until the wire is empty |
-//! | `deliver 1>2 KIND` | delivers the messages that are on this link now; without `KIND` all of them |
-//! | `drop 1>2 KIND` | loses them |
+//! | `deliver 1>2 KIND` | delivers the current messages on this link; without `KIND` all of them |
+//! | `drop 1>2 KIND` | drops them |
 //! | `duplicate 1>2 KIND` | delivers them and leaves them on the wire |
-//! | `reverse 1>2 KIND` | brings them into the opposite order |
-//! | `isolate 1 2`, `heal` | messages from and to these members are lost |
-//! | `propose 1 a b` | batches of one command each; `a*1000` is a command of 1000 bytes |
+//! | `reverse 1>2 KIND` | reverses their order |
+//! | `isolate 1 2`, `heal` | messages from and to these members are dropped |
+//! | `propose 1 a b` | batches with a single command each; `a*1000` is a command of 1000 bytes |
 //! | `change 1 +4`, `~4`, `-4` | adds voter 4, adds learner 4, removes 4; with the option `changing` |
 //! | `join 4 1` | member 4 starts without a store, and is given the membership of 1 |
 //! | `fill 1 20` | proposes and delivers 20 commands of 1000 bytes, without output |
-//! | `disk 1 hold`, `sync`, `go` | jobs wait; those that wait are synced; syncs succeed at once again |
+//! | `disk 1 hold`, `sync`, `go` | jobs wait; the waiting ones are synced; syncs succeed immediately again |
 //! | `machine 1 hold`, `apply`, `go` | the same for committed entries |
-//! | `read 1 NAME` | begins a ReadIndex round |
-//! | `checkpoint 1` | the store is durable up to what it applied |
+//! | `read 1 NAME` | starts a ReadIndex round |
+//! | `checkpoint 1` | the store is durable up to its applied index |
 //! | `stream 1>2`, `stream 1>2 fails` | an offered snapshot arrives, or its stream breaks |
 //! | `unreachable 1 2` | reports to member 1 that messages to 2 were lost |
-//! | `reseed 1` | the machine's state of member 1 is to be replaced |
-//! | `transfer 1 2` | leadership should go from 1 to 2 |
-//! | `restart 1`, `lost`, `empty` | a power cut: with its store, without it, without store and log |
-//! | `inquire 1 2 3` | member 1, whose log is empty, gets the answers of members 2 and 3 |
+//! | `reseed 1` | the machine's state of member 1 must be replaced |
+//! | `transfer 1 2` | requests a leadership transfer from 1 to 2 |
+//! | `restart 1`, `lost`, `empty` | a power loss: with its store, without it, without store and log |
+//! | `inquire 1 2 3` | member 1, with an empty log, receives the replies of members 2 and 3 |
 //! | `forge 2>1 KIND FIELDS` | a message that the core of 2 did not send, see `forged` |
-//! | `progress 1 2` | what leader 1 knows of member 2 |
-//! | `status 1`, `log 1`, `wire` | what a member is, what its log holds, which messages are under way |
+//! | `progress 1 2` | progress of member 2 according to leader 1 |
+//! | `status 1`, `log 1`, `wire` | state of a member, contents of its log, messages in flight |
 //! | `quiet COMMAND` | no output |
 //!
 //! Options of `members`: `unconfirmed`, `changing`, `strict` (refuses `+13`), `hands-over`, `apply=BYTES`,
 //! `catch-up=ENTRIES`.
 
 mod cluster; // members, their disks and machines, the messages between them
-mod commands; // words, batches, changes of the membership
-mod forged; // messages by hand
-mod show; // one line per effect
+mod commands; // words, batches, membership changes
+mod forged; // hand-written messages
+mod show; // a line per effect
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! One line per effect. A position is `INDEX@TERM`, a message `FROM>TO KIND tTERM …`.
+//! Formats a line per effect. A position is `INDEX@TERM`, a message `FROM>TO KIND tTERM …`.
 
 use raft::StateRole;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -13,7 +13,7 @@ pub(super) fn position(at: LogPosition) -> String {
     format!("{}@{}", at.index, at.term)
 }
 
-/// The command of an entry, its length if it is long, `-` for an entry without payload.
+/// Formats the command of an entry, its length if it is long, `-` for an entry without payload.
 pub(super) fn payload(data: &bytes::Bytes) -> String {
     if data.is_empty() {
         return "-".to_owned();
@@ -47,7 +47,7 @@ pub(super) fn role(role: StateRole) -> &'static str {
     }
 }
 
-/// The name of a kind, as in `deliver 1>2 KIND`.
+/// Returns the name of a kind in `deliver 1>2 KIND`.
 pub(super) fn kind(kind: MessageType) -> &'static str {
     use MessageType::*;
     match kind {
@@ -123,7 +123,7 @@ fn context(message: &Message) -> String {
     }
 }
 
-/// Entries that have no position yet.
+/// Formats entries without a position.
 fn proposals(entries: &[Entry]) -> String {
     entries.iter().map(|entry| payload(&entry.data)).collect::<Vec<_>>().join(", ")
 }
@@ -135,7 +135,7 @@ fn durable_state(state: &[u8]) -> String {
     format!("t{} vote {vote} commit {}{}", hard.term, hard.commit, held.unwrap_or_default())
 }
 
-/// What a job makes durable, and what it releases afterwards.
+/// Formats the data that a job makes durable, and the messages that it releases.
 pub(super) fn job(job: &PersistJob) -> String {
     let mut parts = Vec::new();
     if let Some(restart) = &job.restart {

@@ -1,4 +1,4 @@
-//! What the core of one member knows, queries that change nothing, and the configuration of raft-rs.
+//! The state of a core, its read-only queries, and the configuration of raft-rs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,66 +16,67 @@ use crate::types::{
     ChangeCheck, EmptyLog, Fatal, LogIndex, LogPosition, Membership, NodeId, Role, StoreState, Term,
 };
 
-/// The core of one member. Its owner feeds it with [`Core::handle`] and carries out what [`Core::turn`] asks
-/// for.
+/// The core of a member. Its owner feeds it with [`Core::handle`] and executes the effects of
+/// [`Core::turn`].
 pub(crate) struct Core {
     pub(crate) raw: RawNode<LogStore>,
-    /// Numbers of the jobs handed out and not yet durable.
+    /// Numbers of the jobs in flight, which are not yet durable.
     pub(crate) unsynced: VecDeque<u64>,
-    /// Of those, the ones that replace entries, and the first index of each.
+    /// Jobs in flight that replace entries, with the first index of each.
     pub(crate) replacing: VecDeque<(u64, LogIndex)>,
-    /// The newest ready's number, whether or not it needed a job.
+    /// Number of the latest ready, with or without a job.
     pub(crate) newest: u64,
-    /// The newest job that carries a new term or vote, while it is not durable.
+    /// The latest job with a new term or vote, while it is not durable.
     pub(crate) vote_unsynced: Option<u64>,
     /// Hard state or membership changed since the last job.
     pub(crate) state_due: bool,
-    /// Committed changes of the membership, and the job that makes the commit index durable.
+    /// Committed membership changes, with the job that makes the commit index durable.
     pub(crate) uncertain: VecDeque<(LogIndex, u64)>,
-    /// Batches that followers sent to this leader, waiting for the disk.
+    /// Batches forwarded by followers, waiting for the disk.
     pub(crate) forwarded: Vec<Bytes>,
     pub(crate) forwarded_bytes: usize,
-    /// The leader, if messages to it were lost and none has come from it since.
+    /// The leader, if messages to it were lost and none has arrived from it since.
     pub(crate) lost_leader: Option<NodeId>,
-    /// Changes of the membership that wait for the one before them.
+    /// Queued membership changes.
     pub(crate) changes: VecDeque<Bytes>,
-    /// The member that a command removes.
+    /// Returns the member that a command removes.
     pub(crate) removed_by: fn(&[u8]) -> Option<NodeId>,
-    /// Whether a change leaves the voters as they are.
+    /// Reports whether a change leaves the voters unchanged.
     pub(crate) keeps_voters: fn(&[u8], &[NodeId]) -> bool,
-    /// Whether a change may be made now.
+    /// Decides whether a change may be proposed now.
     pub(crate) change_check: ChangeCheck,
-    /// Leadership was offered to another voter, since the first of the changes removes this leader.
+    /// A leadership transfer was attempted because the first queued change removes this leader.
     pub(crate) has_offered_office: bool,
-    /// Indexes of changes that were handed out and are not yet applied.
+    /// Indexes of changes that were output and are not yet applied.
     pub(crate) changing: VecDeque<LogIndex>,
-    /// Committed entries up to here were looked at for changes of the membership.
+    /// Last committed entry that was checked for membership changes.
     pub(crate) examined: LogIndex,
-    /// The newest change that was found there.
+    /// The latest change found by the check.
     pub(crate) newest_change: LogIndex,
-    /// They were compared with the voters that a member without its store was given.
+    /// The check compared with the given voters of a member without its store.
     pub(crate) examined_without_a_store: bool,
-    /// A checkpoint whose changes of the membership are not yet reported as applied.
+    /// A checkpoint with membership changes that are not yet reported as applied.
     pub(crate) checkpoint_due: Option<LogPosition>,
-    /// The members as the machine reported them last. None yet of a store that was lost.
+    /// The machine's last reported membership. Empty at first if the store is lost.
     pub(crate) listed: BTreeSet<NodeId>,
-    /// Members that were removed since the start, one for each removal that was applied.
+    /// Members removed since the start, one per applied removal.
     pub(crate) former: BTreeSet<NodeId>,
-    /// The commit index when the voters changed last. Entries after it are committed by the present ones.
+    /// The commit index when the voters last changed. The current ones have committed all later entries.
     pub(crate) committed_before: LogIndex,
-    /// A change made this member the only voter while it did not lead, and it has not stood since.
+    /// A change made this member the only voter while it was not the leader, and it has not campaigned
+    /// since.
     pub(crate) is_left_alone: bool,
-    /// The machine holds the membership, and changes it.
+    /// The machine stores the membership, and changes it.
     pub(crate) follows_machine: bool,
-    /// Of the read rounds under way, while this member leads.
+    /// Names of the pending read rounds, while this member leads.
     pub(crate) read_names: ReadNames,
-    /// To ReadIndex requests of followers, for the next turn to send.
+    /// Responses to ReadIndex requests of followers, sent by the next poll.
     pub(crate) answers: Vec<Message>,
     /// Last index that is committed and synced here.
     pub(crate) stable: LogIndex,
-    /// Last index handed out for applying.
+    /// Last output index.
     pub(crate) handed: LogIndex,
-    /// (index, bytes) of what was handed out and is not yet applied.
+    /// Index and size of each output entry that is not yet applied.
     pub(crate) applying: VecDeque<(LogIndex, usize)>,
     pub(crate) applying_bytes: usize,
     pub(crate) apply_bytes_max: usize,
@@ -86,17 +87,17 @@ pub(crate) struct Core {
     pub(crate) leaderless_ticks: u32,
     pub(crate) refusals: RefusalLog,
     pub(crate) term_budget: TermBudget,
-    /// Of the other members' states, while this one leads.
+    /// Progress reported by the other members, while this one leads.
     pub(crate) reports: Reports,
-    /// Members whose progress was forgotten lately, with the ticks until it may be forgotten again.
+    /// Members with recently reset progress, with the ticks until the next reset is permitted.
     pub(crate) forgotten: BTreeMap<NodeId, u32>,
     /// The log was empty at the start, and the other members have not confirmed this one yet.
     pub(crate) is_unconfirmed: bool,
 }
 
 impl Core {
-    /// Builds the core over a log; `applied` is where the state machine stands. A lost store
-    /// counts as having applied nothing but what the log no longer holds.
+    /// Builds the core over a log; `applied` is the state machine's index. With a lost store, only entries
+    /// before the start of the log count as applied.
     pub fn new(setup: &CoreSetup, mut store: LogStore, applied: LogIndex) -> Result<Core, Fatal> {
         assert!(setup.apply_bytes_max > 0, "nothing could ever be applied");
         assert!(
@@ -108,9 +109,8 @@ impl Core {
             StoreState::Lost => store.start().index,
         };
         assert!(applied >= store.start().index, "a machine at {applied}, before the log's first entry");
-        // What the machine holds was committed, even if the commit index of that time was never synced.
-        // A log without any state yet: the membership that it was given must become durable with the first
-        // job.
+        // The machine's state was committed, even if the commit index of that time was never synced. In a
+        // log without state, the given membership must become durable with the first job.
         let fresh = store.state.hard == HardState::default();
         store.state.hard = crate::log::restarted(store.state.hard.clone(), applied);
         let voters = store.state.conf.voters.clone();
@@ -173,8 +173,7 @@ impl Core {
         core.raw.store().take_failure().map_or(Ok(core), Err)
     }
 
-    /// What this member is in the current term; a pre-candidate, who only asks whether it should stand,
-    /// counts as candidate.
+    /// Returns the role in the current term; a pre-candidate counts as candidate.
     pub fn role(&self) -> Role {
         match self.raw.raft.state {
             StateRole::Leader => Role::Leader,
@@ -183,7 +182,7 @@ impl Core {
         }
     }
 
-    /// The leader of [`Core::term`] as far as this member knows: itself, another, or none yet.
+    /// Returns the leader of [`Core::term`] known to this member: itself, another member, or none.
     pub fn leader(&self) -> Option<NodeId> {
         Some(self.raw.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
@@ -192,7 +191,7 @@ impl Core {
         Term(self.raw.raft.term)
     }
 
-    /// The commit index as this member knows it. Its own log may not be synced that far: see `stable`.
+    /// Returns the known commit index. The local log may not be synced up to it: see `stable`.
     pub fn commit(&self) -> LogIndex {
         LogIndex(self.raw.raft.raft_log.committed)
     }
@@ -205,15 +204,16 @@ impl Core {
         &self.raw.store().state.conf.voters
     }
 
-    /// Term of an entry that is in the log, for checks of the log's laws.
+    /// Returns the term of an entry in the log, for checks of the log's invariants.
     pub fn term_at(&self, index: LogIndex) -> Option<Term> {
         let log = &self.raw.raft.raft_log;
         let range = log.first_index().saturating_sub(1)..=log.last_index();
-        // raft-rs says 0 of what is outside.
+        // raft-rs returns 0 for indexes outside of the log.
         log.term(index.0).ok().filter(|_| range.contains(&index.0)).map(Term)
     }
 
-    /// A refusal of raft-rs here concerns one message only; what waits for an effect of it has a timeout.
+    /// Passes a message to raft-rs. An error concerns that message only; requests that depend on it time
+    /// out.
     pub(crate) fn step(&mut self, action: impl FnOnce(&mut RawNode<LogStore>) -> raft::Result<()>) {
         if let Err(error) = action(&mut self.raw) {
             tracing::debug!(target: "raft", %error, "message refused");
@@ -221,7 +221,8 @@ impl Core {
     }
 }
 
-/// Whether a core begins unconfirmed. A lone voter has no one to ask, and no one else depends on it.
+/// Reports whether a core starts unconfirmed. A lone voter has no peer to confirm it, and no peer depends on
+/// it.
 fn begins_unconfirmed(setup: &CoreSetup, took_part: bool, voters: &[NodeId]) -> bool {
     !base::mutant("wiped-member-votes")
         && setup.empty_log == EmptyLog::Unconfirmed
@@ -229,10 +230,11 @@ fn begins_unconfirmed(setup: &CoreSetup, took_part: bool, voters: &[NodeId]) -> 
         && voters != [setup.id]
 }
 
-/// How long the oldest job has been on its way to the disk.
+/// Measures how long the oldest job has been waiting for the disk.
 ///
-/// Ticks and no clock: a member that was itself kept from running did not see its disk fail. The first tick
-/// only notes which job is the oldest, so a job has waited for at least as many whole ticks as are counted.
+/// Counts ticks instead of time: a member that was itself suspended did not observe a disk failure. The
+/// first tick only records the oldest job, so a job has waited for at least as many whole ticks as are
+/// counted.
 #[derive(Default)]
 pub(crate) struct DiskStall {
     job: Option<u64>,
@@ -240,7 +242,7 @@ pub(crate) struct DiskStall {
 }
 
 impl DiskStall {
-    /// A tick passed while `oldest` was the oldest job without a sync.
+    /// Handles a tick; `oldest` is the oldest job without a sync.
     pub fn tick(&mut self, oldest: Option<u64>) -> u32 {
         match oldest {
             Some(job) if self.job == Some(job) => self.ticks = self.ticks.saturating_add(1),
@@ -250,22 +252,22 @@ impl DiskStall {
     }
 }
 
-/// What a member has reported to have applied.
+/// A member's reported applied index.
 struct AppliedReport {
     applied: LogIndex,
     ticks_left: u32,
 }
 
-/// What the other members have reported to this leader of their states.
+/// Applied indexes reported to this leader by the other members.
 ///
-/// A member reports with each acknowledgement and each answer to a heartbeat. So a leader that knows the log
-/// of a member has a report as well, unless the member is of a version that makes none. A report becomes old:
-/// a member that was not heard of for some time may have lost its disk.
+/// Each acknowledgement and each heartbeat response contains a report. So a leader that knows a member's log
+/// also has a report, unless the member's version does not support it. Reports expire: a member that was
+/// silent for some time may have lost its disk.
 #[derive(Default)]
 pub(crate) struct Reports(BTreeMap<NodeId, AppliedReport>);
 
 impl Reports {
-    /// `applied`: 0 of a member without a state. It holds for so many ticks.
+    /// Records a report, valid for `ticks`. An `applied` of 0 means that the member has no state.
     pub fn note(&mut self, member: NodeId, applied: LogIndex, ticks: u32) {
         self.0.insert(member, AppliedReport { applied, ticks_left: ticks });
     }
@@ -274,7 +276,7 @@ impl Reports {
         self.0.remove(&member);
     }
 
-    /// What the member has applied, 0 if its report is old. None if it has made none.
+    /// Returns the member's applied index, 0 if its report has expired. None without a report.
     pub fn applied(&self, member: NodeId) -> Option<LogIndex> {
         let report = self.0.get(&member)?;
         Some(if report.ticks_left > 0 { report.applied } else { LogIndex::ZERO })
@@ -289,15 +291,15 @@ impl Reports {
     }
 }
 
-/// By how much messages may raise the term between two ticks. Elections raise it by one each. With ticks of
-/// 100 ms a forger needs 3.4 years to reach [`crate::types::NUMBER_MAX`]; a member that was away while a
-/// forger raised the term catches up as fast as the forger was.
+/// Maximum increase of the term through messages between two ticks. Elections raise it by one each. With
+/// ticks of 100 ms a forger needs 3.4 years to reach [`crate::types::NUMBER_MAX`]; a member that was absent
+/// while a forger raised the term catches up at the same speed.
 const TERM_LEAP_PER_TICK: u64 = 1 << 32;
 
-/// By how much the term may be raised, see [`TERM_LEAP_PER_TICK`].
+/// Remaining budget for raising the term, see [`TERM_LEAP_PER_TICK`].
 pub(crate) struct TermBudget {
     pub room: u64,
-    /// A message was refused since the last tick whose term lies ahead.
+    /// True if a message with a term beyond the budget was rejected since the last tick.
     is_behind: bool,
 }
 
@@ -316,25 +318,27 @@ impl TermBudget {
         self.is_behind = true;
     }
 
-    /// What is left is kept only while this member lags, so the total never exceeds one leap per tick.
+    /// Refills the budget. The rest carries over only while this member lags, so the total never exceeds one
+    /// leap per tick.
     pub fn tick(&mut self) {
         let kept = if std::mem::take(&mut self.is_behind) { self.room } else { 0 };
         self.room = kept.saturating_add(TERM_LEAP_PER_TICK);
     }
 }
 
-/// Logs refusals at a bounded rate.
+/// Logs rejections at a bounded rate.
 #[derive(Default)]
 pub(crate) struct RefusalLog {
     quiet_ticks: u32,
     unlogged: u64,
-    /// All of them, for golden scripts.
+    /// All reasons, for golden scripts.
     #[cfg(test)]
     pub noted: Vec<String>,
 }
 
 impl RefusalLog {
-    /// A refusal: the first in `quiet_ticks` is logged, with the number of those before it that were not.
+    /// Records a rejection: the first per `quiet_ticks` is logged, with the number of suppressed ones before
+    /// it.
     pub fn note(&mut self, peer: NodeId, reason: &str, quiet_ticks: u32) {
         #[cfg(test)]
         self.noted.push(reason.to_owned());
@@ -352,24 +356,24 @@ impl RefusalLog {
     }
 }
 
-/// Entries on their way to one follower, in bytes: they fill any link's delay, and bound what the transport
-/// and the follower's log thread may hold ahead of its acknowledgements.
+/// Bytes of entries in flight to a follower: enough for any link's delay, and a limit on the data held by
+/// the transport and the follower's log thread ahead of its acknowledgements.
 pub(crate) const INFLIGHT_BYTES_MAX: usize = 64 << 20;
-/// raft-rs counts messages, so the bound is that many of the longest possible. Fewer than this would make a
-/// follower wait for a round trip after each.
+/// raft-rs counts messages, so the limit is the number of maximum-size messages. With fewer than this, a
+/// follower would wait for a round trip after each.
 const INFLIGHT_MESSAGES_MIN: usize = 4;
-/// Committed entries in one turn: small enough that a turn never keeps heartbeats waiting.
+/// Bytes of committed entries per poll: small enough not to delay heartbeats.
 const COMMITTED_BYTES_PER_READY: u64 = 4 << 20;
 
-/// The configuration of raft-rs. Its defaults do not fit: one entry per message, no bounds, no pre-vote.
+/// Returns the configuration of raft-rs. Its defaults are unsuitable: one entry per message, no limits, no
+/// pre-vote.
 ///
-/// Memory, worst case, on a leader: 64 MiB uncommitted and as much on its way to each follower, of the same
-/// buffers as long as they are cached; on a follower: what its leader has under way to it.
+/// Worst-case memory on a leader: 64 MiB uncommitted and as much in flight to each follower, in shared
+/// buffers as long as they are cached; on a follower: the data in flight from its leader.
 ///
-/// * `pre_vote` and `check_quorum`: a member that was cut off does not depose a healthy leader when it
-///   returns, and a leader that was cut off stops believing that it leads.
-/// * Reads are confirmed by a quorum each time (the default, "safe"): a lease would trust every member's
-///   clock.
+/// * `pre_vote` and `check_quorum`: an isolated member does not depose a healthy leader when it returns, and
+///   an isolated leader steps down.
+/// * Each read is confirmed by a quorum (the default, "safe"): a lease would depend on every member's clock.
 /// * `batch_append` stays off: it merges messages beyond any limit on their size.
 pub(super) fn raft_config(setup: &CoreSetup, applied: LogIndex) -> raft::Config {
     raft::Config {
@@ -394,7 +398,8 @@ pub(super) fn raft_config(setup: &CoreSetup, applied: LogIndex) -> raft::Config 
     }
 }
 
-/// A message holds one entry at least, however long, and otherwise as many as its bound lets in.
+/// Returns the maximum number of messages in flight. A message contains at least one entry of any size, and
+/// otherwise as many as fit its limit.
 pub(crate) fn inflight_messages_max(entry_bytes_max: usize) -> usize {
     let longest = entry_bytes_max.max(RaftLimits::MESSAGE_BYTES_MAX as usize);
     (INFLIGHT_BYTES_MAX / longest).max(INFLIGHT_MESSAGES_MIN)

@@ -1,15 +1,15 @@
-//! raft-rs writes its log through slog; here it is turned into `tracing` events of target `raft`.
+//! Converts the slog output of raft-rs to `tracing` events of target `raft`.
 //!
-//! raft-rs logs every step it takes at level info, which is debug here. Its lines have a separate target,
-//! whose level can be set.
+//! raft-rs logs every step at level info, which becomes debug here. Its separate target has a configurable
+//! level.
 //!
-//! A line without a subscriber costs one level check: its values are formatted only for a subscriber.
+//! A line without a subscriber costs a level check: values are formatted only for a subscriber.
 
 use std::fmt::{Arguments, Write};
 
 use slog::{Drain, KV, Level, Logger, OwnedKVList, Record};
 
-/// The logger to hand to raft-rs.
+/// Returns the logger for raft-rs.
 pub(crate) fn logger() -> Logger {
     Logger::root(Bridge, slog::o!())
 }
@@ -29,7 +29,7 @@ impl Drain for Bridge {
             Level::Warning if tracing::enabled!(target: "raft", tracing::Level::WARN) => {
                 tracing::warn!(target: "raft", "{}", line(record));
             }
-            // The member logs changes of the leader itself. The steps to them are for who reads the code.
+            // The member itself logs leader changes. The intermediate steps are for debugging only.
             Level::Info | Level::Debug if tracing::enabled!(target: "raft", tracing::Level::DEBUG) => {
                 tracing::debug!(target: "raft", "{}", line(record));
             }
@@ -44,7 +44,7 @@ impl Drain for Bridge {
 
 fn line(record: &Record<'_>) -> String {
     let mut line = LogLine(record.msg().to_string());
-    // Formatting into a string cannot fail; a value that refuses to format is left out.
+    // Formatting into a string cannot fail; a value with a formatting error is omitted.
     let _ = record.kv().serialize(record, &mut line);
     line.0
 }

@@ -1,6 +1,6 @@
-//! What the core knows. Nothing here handles an event.
+//! State of the core, without event handling.
 
-mod snapshots; // snapshots on their way
+mod snapshots; // snapshots in progress
 
 mod logger; // raft-rs' lines as tracing events
 

@@ -1,4 +1,4 @@
-//! What a core remembers about snapshots on their way to others and to itself.
+//! State of the snapshots in progress, outgoing and incoming.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,49 +7,49 @@ use raft::eraftpb::Snapshot;
 use crate::types::{LogIndex, LogPosition, NodeId, StoreState};
 use crate::wire::SnapshotOffer;
 
-/// A follower that is being brought up.
+/// Retains the log for a follower that receives a snapshot.
 pub(crate) struct Hold {
-    /// It will ask for what follows this entry.
+    /// The follower will request the entries after this one.
     pub index: LogIndex,
-    /// Counts down once the stream is through.
+    /// Ticks left after the stream is complete.
     pub ticks_left: Option<u32>,
 }
 
-/// What a core remembers about snapshots.
+/// Snapshot state of a core.
 ///
-/// A snapshot on its way through a follower is in one of these places at a time, from top to bottom:
+/// A received snapshot is in one of these fields at a time, from top to bottom:
 ///
 /// ```text
-///   accepted ──ready──▶ restarting ──durable──▶ install_due ──turn──▶ installing ──Applied──▶ gone
+///   accepted ──ready──▶ restarting ──durable──▶ install_due ──turn──▶ installing ──Applied──▶ done
 ///   within (store lost) ──stable reaches it───▶ install_due
 /// ```
 pub(crate) struct Snapshots {
     pub catch_up_entries: u64,
-    /// Whether the machine holds what the log says it applied.
+    /// Presence of the machine's state up to the applied index of the log.
     pub store: StoreState,
-    /// The state was given up: only a checkpoint from this index on replaces it. 0 at a start.
+    /// The state was discarded: only a checkpoint from this index on replaces it. 0 at a start.
     pub reseed_from: LogIndex,
-    /// Followers with a stream under way or just finished.
+    /// Followers with a running or recent stream.
     pub holds: BTreeMap<NodeId, Hold>,
-    /// Members that asked for the state because their store is lost, with the ticks until that is forgotten.
+    /// Members that requested the state because their store is lost, with the ticks until the entry expires.
     pub storeless: BTreeMap<NodeId, u32>,
-    /// A checkpoint or the end of a hold may allow to trim.
+    /// A checkpoint or a released hold may permit truncation.
     pub trim_due: bool,
-    /// There may be more to trim, at the next tick.
+    /// There may be more to truncate at the next tick.
     pub trim_again: bool,
-    /// Taken over by raft-rs; its ready comes next.
+    /// Accepted by raft-rs; its ready comes next.
     pub accepted: Option<LogPosition>,
-    /// Restarts of the log on their way to the disk, with the numbers of their jobs.
+    /// Restarts of the log in progress on the disk, with the numbers of their jobs.
     pub restarting: VecDeque<(u64, LogPosition)>,
-    /// To be handed out when its turn comes: the log has been restarted, or reaches it.
+    /// To be output: the log has been restarted, or reaches it.
     pub install_due: Option<LogPosition>,
     /// Staged for a lost store; the log is not yet known to be committed and synced up to it.
     pub within: Option<LogPosition>,
-    /// Handed out and not yet done.
+    /// Output, but not installed yet.
     pub installing: Option<LogPosition>,
-    /// Ticks until a lost store is asked for again.
+    /// Ticks until the state is requested again.
     pub ask_in: u32,
-    /// For the next turn.
+    /// Effects for the next poll.
     pub wanted: Option<LogIndex>,
     pub ignored: Vec<LogPosition>,
     pub offers: Vec<SnapshotOffer>,
@@ -77,18 +77,18 @@ impl Snapshots {
         }
     }
 
-    /// Whether this very snapshot is: it came twice.
+    /// Reports whether this snapshot is in progress, so that a duplicate is detected.
     pub fn is_on_its_way(&self, at: LogPosition) -> bool {
         let known = [self.accepted, self.install_due, self.within, self.installing];
         known.contains(&Some(at)) || self.restarting.iter().any(|(_, restart)| *restart == at)
     }
 
-    /// Whether a snapshot is on its way into the log or the machine.
+    /// Reports whether a snapshot is in progress in the log or the machine.
     pub fn under_way(&self) -> bool {
         self.within.is_some() || self.is_decided()
     }
 
-    /// Whether one of them is certain to be installed, unless a newer one overtakes it.
+    /// Reports whether a snapshot will certainly be installed, unless a later one supersedes it.
     pub fn is_decided(&self) -> bool {
         self.accepted.is_some()
             || !self.restarting.is_empty()

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An archive that is a list, and fails on demand.
+/// An archive in the form of a list, with failures on demand.
 #[derive(Clone, Default)]
 struct Shelf {
     entries: Arc<Mutex<Vec<wal::OwnedEntry>>>,
@@ -68,7 +68,7 @@ fn entries(range: std::ops::RangeInclusive<u64>, term: u64) -> Vec<Entry> {
         .collect()
 }
 
-/// A store that holds `cached` entries of this size in memory.
+/// Returns a store that caches `cached` entries of this size.
 fn store(shelf: &Shelf, cached: usize, commit: u64) -> LogStore {
     let last = shelf.entries.lock().unwrap().last().map(|e| LogPosition { index: e.index, term: e.term });
     let mut state = DurableState::default();
@@ -320,15 +320,15 @@ fn a_machine_may_be_ahead_of_the_remembered_commit_index() {
     assert_eq!(restarted(hard, LogIndex(9)).commit, 10);
 }
 
-/// One thing that can happen to a log.
+/// A step of a random sequence.
 #[derive(Clone, Debug)]
 enum LogStep {
-    /// Entries appended, the first of them this far before the end.
+    /// Appends entries, the first of them this far before the last.
     Append {
         back: u64,
         count: u64,
     },
-    /// Everything but this many of the newest entries becomes committed and synced.
+    /// All except this many of the last entries become committed and synced.
     Stable {
         but: u64,
     },

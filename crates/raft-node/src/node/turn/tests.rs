@@ -1,4 +1,4 @@
-//! What a node adds to its core; the stories of whole clusters are in `tests/cluster.rs`.
+//! Tests of a node without its core; `tests/cluster.rs` tests whole clusters.
 
 use std::path::Path;
 
@@ -97,7 +97,7 @@ fn whoever_waits_when_a_node_stops_is_handed_back() {
 
 #[test]
 fn the_blame_for_a_lost_proposal_follows_what_happened() {
-    // (leader, since when, lost peers with times, proposed at) of member 1 of a cluster of one voter.
+    // (leader, since when, lost peers with times, proposed at) of member 1 of a single-voter cluster.
     type Case = (Option<u64>, Ticks, &'static [(u64, Ticks)], Ticks, bool, ProposeError);
     let cases: [Case; 8] = [
         (None, 0, &[], 50, false, ProposeError::NoLeader),

@@ -2,7 +2,7 @@ use super::*;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Ticks delivered at each of these times, in tenths of a tick after the start.
+/// Returns the ticks delivered at each of these times, in tenths of a tick after the start.
 fn ticks_at(tenths: &[u32]) -> Vec<u32> {
     let start = Instant::now();
     let mut clock = TickClock::new(TICK, start);
@@ -22,7 +22,7 @@ fn a_late_turn_does_not_shift_the_rhythm() {
 #[test]
 fn a_long_pause_is_not_held_against_the_leader() {
     assert_eq!(ticks_at(&[25]), [2]);
-    // A hundred ticks were missed: two are delivered, and the next one comes a whole tick later.
+    // A hundred ticks were missed: two are delivered, and the next comes a whole tick later.
     assert_eq!(ticks_at(&[1000, 1005, 1010]), [2, 0, 1]);
 }
 
@@ -32,12 +32,12 @@ fn a_follower_is_woken_for_a_tick_after_the_heartbeat_that_comes_with_it() {
     let mut clock = TickClock::new(TICK, start);
     assert_eq!(clock.wake_at(false) - start, TICK);
     assert_eq!(clock.wake_at(true) - start, TICK * 3 / 2);
-    // Ticks that come so late keep their rhythm.
+    // Ticks that come this late keep their schedule.
     assert_eq!([1, 2, 3].map(|ticks| clock.due(start + TICK * ticks + TICK / 2, false).0), [1, 1, 1]);
     assert_eq!(clock.wake_at(false) - start, TICK * 4);
 }
 
-/// Where between two ticks of the follower the heartbeats come, in tenths.
+/// Phase of the heartbeats between two ticks of the follower, in tenths.
 #[test]
 fn each_heartbeat_brings_a_tick_and_no_alarm_rings_between_two() {
     for phase in 0..10 {

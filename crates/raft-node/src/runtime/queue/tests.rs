@@ -5,7 +5,7 @@ use std::task::{Context, Wake};
 
 use super::*;
 
-/// Counts how often it was woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -37,7 +37,7 @@ fn a_closed_queue_gives_back_and_still_empties() {
     assert_eq!(taken, ["kept"]);
 }
 
-/// What a sender does, and whether the owner's wait ends.
+/// Action of a sender, and whether the owner's wait returns.
 type QueueCase = (fn(&InputQueue<u8>), bool);
 
 #[test]
@@ -169,7 +169,7 @@ async fn one_answer_goes_straight_and_many_through_the_pump() {
     assert_eq!(occupancy.count(), 0);
 }
 
-/// Notes how many permits are out when a waiter is woken.
+/// Records the number of permits when a waiter is woken.
 struct CountAtWake {
     occupancy: Arc<Occupancy>,
     count: AtomicUsize,

@@ -52,7 +52,7 @@ fn every_kind_comes_back_as_it_left() {
     }
 }
 
-/// A message of 32 MiB would hold eight million of them, and take a gigabyte.
+/// A message of 32 MiB would contain eight million of them, and take a gigabyte.
 #[test]
 fn a_message_has_no_more_entries_than_a_leader_sends() {
     let proposal = |count: usize| {
@@ -193,7 +193,7 @@ fn equal_messages_to_several_peers_share_one_buffer() {
 
 #[test]
 fn what_was_forwarded_may_be_forwarded_back_to_where_it_began() {
-    // A follower that took this member for the leader asked it; this one follows that very member meanwhile.
+    // A follower sent a request to this member as its leader; by now this member follows that follower.
     let back = Message { to: PEER, ..message(MessageType::MsgReadIndex) };
     let out = encode_all(vec![back]).remove(0);
     assert_eq!(out.to, PEER);

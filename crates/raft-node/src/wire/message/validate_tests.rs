@@ -1,4 +1,4 @@
-//! Each refusal alone, against a view of a follower or a leader with a log.
+//! Each rejection separately, against a view of a follower or a leader with a log.
 
 use bytes::Bytes;
 use raft::eraftpb::ConfState;
@@ -204,8 +204,8 @@ fn what_no_honest_voter_sends_is_refused() {
     }
 }
 
-/// It may have been added by an entry that is not applied here. Nothing that counts for a majority is taken
-/// from it.
+/// It may have been added by an entry that is not applied here. Its messages do not count towards a
+/// majority.
 #[test]
 fn a_sender_that_is_no_member_may_lead_or_stand_and_nothing_else() {
     let later = NEWEST + 1;

@@ -1,10 +1,11 @@
-//! Where members are dialled, by the rules of the process, [`base::Addresses`], and where they are.
+//! Addresses of members: where they are dialled, by the rules of the process ([`base::Addresses`]),
+//! and where they listen.
 //!
-//! An operator changes the list first. A member stays where it was until its next start, and sometimes after
-//! that: its new address was misspelt. In the end all are where the list has them, too.
+//! An operator first changes the list. The member keeps its old address until its next start, and
+//! sometimes longer, because its new address was misspelt. At the end all members listen at their
+//! listed addresses, too.
 //!
-//! Invariant: while its two members run, a link over which messages pass stays, also when the list of members
-//! gets other addresses.
+//! Invariant: while both members run, a working link stays up, even if the listed addresses change.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,12 @@ use crate::count::Statistic;
 use crate::member::MemberError;
 use crate::oracle::Breach;
 
-/// How often, of a thousand, a member starts where it was although the list has it elsewhere.
+/// Probability, per thousand, that a member starts at its old address although the list has a new
+/// one.
 const MISPLACED: u64 = 500;
 
 impl World {
-    /// A member that starts, or one that runs when the faults end, may be at another address from now on.
+    /// Updates the addresses of a starting member, or of a running one when the faults stop.
     pub(crate) fn place_member(&mut self, id: u64) {
         let moved_to = self.truth.get().model.members.moved_to(id).cloned();
         let Some(url) = moved_to.filter(|url| !self.see(id).listens_at.contains(url)) else { return };
@@ -33,7 +35,8 @@ impl World {
         }
     }
 
-    /// The links of a member go by its list: that of its store, or before it has one that of the cluster.
+    /// Updates the links of a member from the list in its store, or from the cluster's before it
+    /// has one.
     pub(crate) fn follow_addresses(&mut self, id: u64) -> Result<(), MemberError> {
         let site = self.see(id);
         let up = site.up.as_ref().expect("a running member has links");
@@ -49,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether a member dials another one where it is.
+    /// Reports whether a member dials another one at an address where it listens.
     pub(crate) fn is_dialled(&self, from: u64, to: u64) -> Result<bool, Breach> {
         let (sender, receiver) = (self.see(from), self.see(to));
         let up = sender.up.as_ref().expect("a running member sends");
@@ -61,7 +64,8 @@ impl World {
         Ok(is_found)
     }
 
-    /// A message was taken. Its sender knows that if the answer comes back, its receiver where it came from.
+    /// Records a delivered message: the receiver learns the sender's address, and the sender that
+    /// the link works, if responses can be delivered.
     pub(crate) fn note_link(&mut self, from: u64, to: u64) {
         if !self.both_ways(from, to) {
             return;

@@ -1,8 +1,9 @@
-//! Changes of the members: proposed at any member, sometimes while another is under way.
+//! Membership changes: proposed at any member, sometimes while another is in flight.
 //!
-//! As the process judges them before it proposes: enough voters are in sync, and a learner that is promoted.
-//! The operator of a run also reckons with changes that were not answered: they may be applied later, and
-//! the process, like etcd, judges by the list of the present alone.
+//! As in the process, a change is checked before it is proposed: enough voters must be in sync, and
+//! so must a learner to be promoted. The simulated operator also considers changes without a
+//! response, which may be applied later; the process, like etcd, checks only the current
+//! membership.
 
 use raft_node::{Event, LogPosition, Membership, RequestOrigin};
 use state_machine::command::{self, Change, Kind, MemberAdd, MemberChange, MemberUpdate};
@@ -17,24 +18,24 @@ use crate::oracle::{Breach, Truth, summary_of};
 use crate::plan::MILLISECOND;
 use crate::requests::{CHANGES, ProposedChange, RequestId, numbered};
 
-/// Members that a run adds at most: each costs a store and a log.
+/// Maximum number of added members per run: each costs a store and a log.
 const JOINERS_MAX: u64 = 6;
-/// Voters and learners of a cluster at most.
+/// Maximum voters and learners in a cluster.
 const MEMBERS_MAX: usize = 7;
 const LEARNERS_MAX: u64 = 2;
-/// How often, of a thousand, a change is proposed while another is under way.
+/// Probability, per thousand, that a change is proposed while another is in flight.
 const AT_ONCE: u64 = 400;
-/// How often, of a thousand attempts, an operator gives up who promotes a learner as soon as it is in sync.
+/// Probability, per thousand attempts, that an operator stops trying to promote a learner as soon
+/// as it is in sync.
 const EAGERNESS_LOST: u64 = 30;
 
 impl World {
-    /// Whether the members of this run change.
     pub(crate) fn changes_members(&self) -> bool {
         self.schedules.iter().any(|schedule| schedule.kind == crate::plan::FaultKind::Members)
     }
 
-    /// Changes that may still be applied for the first time. One that was lost on its way counts for ever: a run
-    /// cannot know that.
+    /// Returns the number of changes that may still be applied. A lost one always counts, since a
+    /// run cannot detect that.
     pub(crate) fn changes_under_way(&self) -> usize {
         self.open_changes().count()
     }
@@ -44,7 +45,6 @@ impl World {
         self.changes.proposed.values().filter(move |proposed| !truth.has_applied(proposed.digest))
     }
 
-    /// One change, or two at once.
     pub(crate) fn change_members(&mut self, chance: &mut Chance) -> Result<(), MemberError> {
         if self.must_repair() {
             return Ok(());
@@ -56,15 +56,15 @@ impl World {
         if chance.per_mille(AT_ONCE) { self.change_one(chance) } else { Ok(()) }
     }
 
-    /// An operator repairs a voter before anything else. That a learner lacks its state is for the cluster to
-    /// know.
+    /// Reports whether a voter must be repaired before changes. Learners without a state are
+    /// handled by the cluster.
     fn must_repair(&self) -> bool {
         let voters = self.voters();
         let is_damaged = |id: &u64| self.see(*id).lacks_data() && !self.see(*id).is_fresh;
         voters.iter().any(is_damaged) || voters.is_empty()
     }
 
-    /// A learner that has just started is promoted as soon as it may be.
+    /// Promotes a newly started learner as soon as possible.
     pub(crate) fn promote_eagerly(&mut self, id: u64) -> Result<(), MemberError> {
         let is_learner = self.truth.get().model.members.membership().learners.contains(&id);
         if self.phase != FaultPhase::Faults || !is_learner || self.chances.changes.per_mille(EAGERNESS_LOST) {
@@ -126,7 +126,7 @@ impl World {
         let is_started = |id: &&u64| self.is_in_sync(**id) && !removed.contains(id);
         let started = |voters: &[u64]| voters.iter().filter(is_started).count();
         let quorum = |count: usize| (count + unstarted) / 2 + 1;
-        // Only the second of all voters may be one that the others cannot do without.
+        // Only the second voter may be essential for a quorum.
         let is_second = members.voters.len() + unstarted == 1;
         let to_add = if is_second { 1 } else { quorum(members.voters.len() + 1) };
         match chance.within(0, 10) {
@@ -152,7 +152,8 @@ impl World {
         }
     }
 
-    /// Voters that may still be added, and members that may still be removed, by changes that were not answered.
+    /// Returns the voters that may still be added, and the members that may still be removed, by
+    /// changes without a response.
     fn may_follow(&self) -> (usize, Vec<u64>) {
         let (mut unstarted, mut removed) = (0, Vec::new());
         for proposed in self.open_changes() {
@@ -165,7 +166,7 @@ impl World {
         (unstarted, removed)
     }
 
-    /// A new id, and a place for the member that will have it.
+    /// Creates a member with a new id, and the change that adds it.
     fn add(&mut self, is_learner: bool) -> Change {
         let id = self.sites.len() as u64 + 1;
         let level = self.first_level();
@@ -177,7 +178,7 @@ impl World {
         Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max: LEARNERS_MAX })
     }
 
-    /// As the leader says.
+    /// Reports whether a member is in sync according to the leader.
     fn is_in_sync(&self, member: u64) -> bool {
         let leader = self.leader().and_then(|leader| self.see(leader).up.as_ref());
         leader.and_then(|up| up.node.progress_of(member)).is_some_and(|progress| progress.is_in_sync())
@@ -208,7 +209,6 @@ impl World {
         self.changes.proposed.get_mut(&request).expect("a member proposed it").is_over = true;
     }
 
-    /// Counts the changes that were applied for the first time since `before`, and places the members.
     pub(super) fn count_changes(&mut self, before: &Membership, after: &Membership) {
         let added = |list: &[u64], id: &u64| !list.contains(id);
         for id in after.voters.iter().filter(|id| added(&before.voters, id)) {

@@ -1,5 +1,5 @@
-//! Whom a member hears, as the peer port of the process decides it: a sender that is not on the receiver's
-//! list is heard once its own list has both. A removed one is not.
+//! Decides which senders a member accepts, by the rules of the peer port: an unknown sender is
+//! accepted once its own list contains both members, but a removed one never.
 
 use super::super::event::WorldEvent;
 use super::super::state::World;
@@ -13,20 +13,20 @@ impl World {
         up.roster.standing(of, &up.store)
     }
 
-    /// Whether a member has a link to another one.
+    /// Reports whether `from` has a link to `to`.
     pub(crate) fn may_send(&self, from: u64, to: u64) -> bool {
         matches!(self.standing(from, to), MemberStanding::Member | MemberStanding::Vouched)
     }
 
-    /// Whether the member `to` answers what `from` asks outside of Raft.
+    /// Reports whether the member `to` responds to requests of `from` outside of Raft.
     pub(crate) fn answers(&self, from: u64, to: u64) -> bool {
         self.see(to).up.is_some()
             && self.standing(to, from) == MemberStanding::Member
             && self.understand_each_other(from, to)
     }
 
-    /// Whether the member `to` takes messages of `from`. A removed one is notified. One that it does not know
-    /// is asked who is in the cluster.
+    /// Reports whether the member `to` accepts messages of `from`. Notifies a removed sender, and
+    /// queries an unknown one for its members.
     pub(crate) fn greets(&mut self, from: u64, to: u64) -> bool {
         match self.standing(to, from) {
             MemberStanding::Member | MemberStanding::Vouched => {
@@ -49,7 +49,7 @@ impl World {
         false
     }
 
-    /// `peer` has answered who is in the cluster, and by that whether both are.
+    /// Handles the list of `peer`, which shows whether both are members.
     pub(crate) fn vouch(&mut self, to: u64, boot: u64, peer: u64) {
         if self.is_away(to, boot) {
             return;

@@ -1,21 +1,21 @@
-//! What must hold of majorities: each is one of the voters in force where it counts.
+//! Invariants of majorities, with respect to the voters in force.
 
 use raft_node::{Gauges, LogPosition, Membership, Role, Term};
 
 use super::super::state::World;
 use crate::oracle::Breach;
 
-/// Bytes of a leader's log that are looked at for changes: what is not applied yet, as a rule.
+/// Bytes of a leader's log to check for changes; usually enough for all unapplied entries.
 const EXAMINED_BYTES_MAX: usize = 64 << 10;
 
 impl World {
-    /// Whether most of the voters have the entry on their disks.
+    /// Reports whether a majority of the voters has the entry on disk.
     pub(crate) fn is_held_by_majority(&self, members: &Membership, at: LogPosition) -> bool {
         let holders = members.voters.iter().filter(|id| self.see(**id).holds(at)).count();
         2 * holders > members.voters.len()
     }
 
-    /// A member has turned: what it counts by, and what it counted.
+    /// Checks the quorums of a member after its turn.
     pub(crate) fn check_majorities(
         &mut self,
         id: u64,
@@ -32,7 +32,8 @@ impl World {
         let members = truth.members_at(node.applied()).0;
         let mut counted = node.voters().to_vec();
         counted.sort_unstable();
-        // A follower that restarts its log with a snapshot counts by the sender's members until the install.
+        // A follower that restarts its log from a snapshot uses the sender's members until the
+        // install.
         if now.role != Role::Follower && counted != members.voters {
             let applied = node.applied();
             return Err(
@@ -56,7 +57,7 @@ impl World {
         Ok(())
     }
 
-    /// A leader is a voter, and most voters have heard of its term.
+    /// Checks that a leader is a voter, and that a majority of the voters has seen its term.
     fn check_election(&self, id: u64, term: Term, members: &Membership) -> Result<(), Breach> {
         let voters = &members.voters;
         let heard = voters.iter().filter(|voter| self.see(**voter).term_seen >= term).count();
@@ -66,13 +67,13 @@ impl World {
         Ok(())
     }
 
-    /// A state before a vote: a learner that is promoted has one, and so have most of the voters that a
-    /// removal leaves. Otherwise the removed member, which is wiped as it is notified, may have been the last
-    /// one with what was acknowledged.
+    /// Checks that voters have a state: a promoted learner, and a majority of the voters that
+    /// remain after a removal. Otherwise the removed member, which is wiped when it is notified,
+    /// may have had the last copy of acknowledged data.
     pub(super) fn check_states(&self, before: &Membership, after: &Membership) -> Result<(), Breach> {
         let has_state = |id: &u64| !self.see(*id).wiped;
         let holders = after.voters.iter().filter(|id| has_state(id)).count();
-        // One that lost its disks just now is known as the one before.
+        // A member that has just lost its disks keeps its previous role.
         let is_without = |id: &u64| before.learners.contains(id) && !has_state(id) && self.see(*id).is_fresh;
         let has_lost_voters = before.voters.iter().any(|id| !after.voters.contains(id));
         if after.voters.iter().any(is_without) || (has_lost_voters && 2 * holders <= after.voters.len()) {
@@ -81,7 +82,7 @@ impl World {
         Ok(())
     }
 
-    /// A leader puts no change into its log while one before it is not applied.
+    /// Checks that a leader appends no change while an earlier one is not applied.
     pub(crate) fn check_one_at_a_time(&self, id: u64) -> Result<(), Breach> {
         let site = self.see(id);
         let Some((up, log)) = site.up.as_ref().zip(site.synced.as_ref()) else { return Ok(()) };
@@ -103,5 +104,5 @@ impl World {
     }
 }
 
-/// The kind of entries that change the members; see [`raft_node::inspect::read_entry`].
+/// Kind of membership change entries; see [`raft_node::inspect::read_entry`].
 const CHANGE: u8 = 1;

@@ -1,7 +1,7 @@
-//! How members begin and end.
+//! Starts and stops of members.
 //!
-//! A member that was added is started with an empty disk. It asks one that runs who is in the cluster, and
-//! starts once it is on that list. A member that a voter notifies of its removal ends for good.
+//! An added member starts with an empty disk. It queries a running member for the membership, and
+//! starts once it is listed. A member that learns of its removal from a voter stops for good.
 
 use raft_node::{Event, Membership};
 
@@ -14,16 +14,17 @@ use crate::member::{MemberError, MemberStage, SimMember, StartKnowledge, is_in, 
 use crate::oracle::Breach;
 use crate::plan::{MILLISECOND, SECOND};
 
-/// How often, of a thousand ticks, a removed member's links notice that the others refuse it.
+/// Probability, per thousand ticks, that a removed member's link is rejected by a peer.
 const PROBED: u64 = 100;
 
 impl World {
-    /// Those that count, after the newest entry that was applied anywhere.
+    /// Returns the voters after the last entry applied anywhere.
     pub(crate) fn voters(&self) -> Vec<u64> {
         self.truth.get().model.members.membership().voters
     }
 
-    /// A disk may be lost now as far as changes are concerned: they would change what a minority is.
+    /// Reports whether a member may lose a disk. False while changes are in flight, since they
+    /// affect the size of a minority.
     pub(crate) fn may_lose_data(&self, id: u64) -> bool {
         let is_member = is_in(&self.truth.get().model.members.membership(), id);
         is_member && self.changes_under_way() == 0
@@ -34,7 +35,8 @@ impl World {
         site.stage == MemberStage::Present && site.up.is_none() && !self.stays_down(id)
     }
 
-    /// What a running member answers to one that starts, if any answers. None if it cannot start yet.
+    /// Returns the list of a running member for a starting one, if any responds. None if it cannot
+    /// start yet.
     pub(crate) fn prepare_start(&mut self, id: u64) -> Option<Option<Membership>> {
         if !self.changes_members() {
             return Some(None);
@@ -60,15 +62,15 @@ impl World {
         Some(self.chances.changes.pick_any(&lists).cloned())
     }
 
-    /// The lists of those that are asked and answer, if they hold the asker: as in the process, for a member
-    /// that has joined and has no state yet answers with the list of its own first start.
+    /// Returns the lists of reachable members that include `asker`. As in the process, a joined
+    /// member without a state responds with the list of its first start.
     pub(crate) fn lists_with(&self, asker: u64, asked: &[u64]) -> Vec<Membership> {
         let reached = asked.iter().filter(|id| **id != asker && self.both_ways(asker, **id));
         let lists = reached.filter_map(|id| membership_in(&self.see(*id).up.as_ref()?.store).ok());
         lists.filter(|members| is_in(members, asker)).collect()
     }
 
-    /// The list of a member that runs and is reached, and the cluster's level.
+    /// Returns the list of a reachable running member, and the cluster's level.
     fn ask_who_is_in(&mut self, asker: u64) -> Option<(Membership, CommandLevel)> {
         let mut others = self.ids();
         others.retain(|id| *id != asker && self.see(*id).up.is_some() && self.both_ways(asker, *id));
@@ -84,7 +86,7 @@ impl World {
         self.network.reaches(one, other) && self.network.reaches(other, one)
     }
 
-    /// A member has applied something that may have changed the members.
+    /// Handles an apply that may have changed the members.
     pub(crate) fn note_members(
         &mut self,
         id: u64,
@@ -100,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// Members that were added since the last look are started; those that were removed are counted.
+    /// Starts members that were added since the last call, and counts removed ones.
     fn place_members(&mut self) -> Result<(), Breach> {
         let after = self.truth.get().model.members.membership();
         let before = std::mem::replace(&mut self.changes.placed, after.clone());
@@ -125,7 +127,6 @@ impl World {
         self.after(delay, WorldEvent::Stop { to: id });
     }
 
-    /// A member ends for good.
     pub(crate) fn stop(&mut self, id: u64) {
         if self.see(id).stage == MemberStage::Stopped {
             return;
@@ -138,7 +139,7 @@ impl World {
         self.forget_requests(id);
     }
 
-    /// The links of a member that was removed are refused, sooner or later, by a voter that has applied it.
+    /// Makes a voter reject the links of a removed member, after a random delay.
     pub(crate) fn probe(&mut self, id: u64) {
         if !self.truth.get().model.members.was_removed(id) || !self.chances.changes.per_mille(PROBED) {
             return;
@@ -157,8 +158,8 @@ impl World {
         }
     }
 
-    /// In the end no removed member runs, unless all others of its list are removed as well: it finds no
-    /// member that could say so, as in etcd.
+    /// Checks that no removed member is running at the end, unless all other members in its list
+    /// are removed as well: then no member can notify it, as in etcd.
     pub(crate) fn check_removed(&self) -> Result<(), Breach> {
         let members = self.truth.get().model.members.membership();
         let is_told = |site: &&SimMember| {

@@ -1,12 +1,12 @@
-//! Members come and go, as the process and its operator do it.
+//! Membership changes, as performed by the process and its operator.
 //!
-//! * `changes` proposes changes, and keeps what became of them.
-//! * `lives` starts members that were added and ends those that were removed.
-//! * `greeting` decides whom a member hears and answers.
-//! * `addresses` decides whom a member finds.
-//! * `laws` says what must hold of majorities.
+//! * `changes` proposes changes, and records their results.
+//! * `lives` starts added members and stops removed ones.
+//! * `greeting` decides which senders a member accepts.
+//! * `addresses` decides which members are reachable.
+//! * `laws` checks the invariants of majorities.
 //!
-//! Random numbers come from separate streams, so that seeds without changes play as if there were none.
+//! Random numbers come from separate streams, so that seeds without changes are unaffected.
 
 mod addresses; // where members are, and where they are dialled
 mod changes; // what is proposed, and what came of it

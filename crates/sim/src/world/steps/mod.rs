@@ -1,4 +1,4 @@
-//! What happens to a member, one step at a time, and what must hold after each.
+//! Executes the steps of a member, and checks the invariants after each.
 
 mod turn; // what a member calls for after each step, and what it says of itself
 
@@ -13,9 +13,9 @@ use crate::plan::MILLISECOND;
 
 const TICK: u64 = 100 * MILLISECOND;
 
-/// What a driver takes at most in one turn, independent of its clock.
+/// Maximum ticks that a driver processes per turn, regardless of its clock.
 const TICKS_PER_TURN: u64 = 2;
-/// How often, of a thousand, the log thread is interrupted between two things that a sync released.
+/// Probability, per thousand, that the log thread is interrupted between two results of a sync.
 const INTERRUPTED: u64 = 60;
 
 impl World {
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// True if the member that this was meant for is down, or not the same run of it.
+    /// Reports whether this run of the member has stopped.
     pub fn is_away(&self, id: u64, boot: u64) -> bool {
         let site = self.see(id);
         site.up.is_none() || site.boots != boot
@@ -95,12 +95,11 @@ impl World {
         self.see(id).paused_until.checked_sub(self.now).filter(|left| *left > 0)
     }
 
-    /// True if the member is down until the end of the phase.
+    /// Reports whether the member is down until the end of the phase.
     pub(super) fn stays_down(&self, id: u64) -> bool {
         self.phase == FaultPhase::Reduced && self.absent.get(&id) == Some(&DownMembers::Down)
     }
 
-    /// How long the disk under the member's store still stands still.
     pub fn store_stall_left(&self, id: u64) -> Option<u64> {
         self.see(id).store_stalled_until.checked_sub(self.now).filter(|left| *left > 0)
     }
@@ -134,7 +133,7 @@ impl World {
         if self.is_away(to, boot) {
             return Ok(());
         }
-        // Clocks drift by up to one part in fifty, and more when theirs is out of order.
+        // Clocks drift by up to one part in fifty, and more with a clock fault.
         let next = self.chances.members.within(TICK - TICK / 50, TICK + TICK / 50);
         let clock = self.see(to).clock;
         let stretch = if clock.until > self.now { clock.stretch } else { 1000 };
@@ -162,14 +161,15 @@ impl World {
         self.turn(to)
     }
 
-    /// `inbox` is the run of the member in whose inbox the message waits already.
+    /// Delivers a message. `inbox` is the run of the member whose inbox already holds it.
     fn deliver(&mut self, from: u64, to: u64, bytes: Bytes, inbox: Option<u64>) -> Result<(), MemberError> {
         if let Some(left) = self.pause_left(to) {
             let Some(inbox) = inbox.or_else(|| self.let_in(to, &bytes)) else {
                 self.count(Statistic::InboxesFull);
                 return Ok(());
             };
-            // What came meanwhile is there at once; in order only where connections keep it.
+            // Messages received during the pause are delivered together, in order only if
+            // connections preserve it.
             let jitter_max = if self.network.is_fifo() { 1 } else { 3 * MILLISECOND };
             let jitter = self.chances.network.within(0, jitter_max);
             self.after(left + jitter, WorldEvent::Deliver { from, to, bytes, inbox: Some(inbox) });
@@ -187,7 +187,7 @@ impl World {
         self.turn(to)
     }
 
-    /// A message waits for a member that stands still. Returns its run, if the inbox takes it.
+    /// Queues a message for a paused member. Returns its run, unless the inbox is full.
     fn let_in(&self, to: u64, message: &[u8]) -> Option<u64> {
         let site = self.see(to);
         let is_taken = site.up.as_ref().is_none_or(|up| up.entrance.receive(message));
@@ -217,7 +217,8 @@ impl World {
         self.release(to, boot)
     }
 
-    /// What a sync released, in its order. Sometimes the log thread is interrupted on the way, and the driver goes on.
+    /// Processes the results of a sync in order. Sometimes the log thread is interrupted, and the
+    /// driver continues.
     fn release(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
@@ -239,7 +240,8 @@ impl World {
                 break;
             }
         }
-        // The driver is woken for a sync that it waits for, and else hears of it with its next input.
+        // The driver is only woken if it waits for the sync; otherwise it sees the result with its
+        // next input.
         if waits { self.turn(to) } else { Ok(()) }
     }
 
@@ -267,7 +269,7 @@ impl World {
         }
         let index = self.see(to).applied();
         if (index, installs(self)) != before {
-            // The first thing that a member without a store gets is one.
+            // A member without a store must receive one first.
             self.site(to).wiped = false;
         }
         if installs(self) != before.1 {
@@ -281,7 +283,7 @@ impl World {
         self.turn(to)
     }
 
-    /// The store's own thread: a checkpoint, or some compaction.
+    /// Runs the store's thread: a checkpoint, or some compaction steps.
     fn maintain(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());

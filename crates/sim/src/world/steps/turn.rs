@@ -1,4 +1,4 @@
-//! A turn of a member: what it calls for is carried out, and what it says of itself is checked.
+//! A turn of a member: executes its effects and checks its gauges.
 
 use raft_node::{Event, LogIndex, Outbound, Role, Term, apply_brief_first};
 
@@ -11,9 +11,10 @@ use crate::oracle::{goes_on, logs_match};
 use crate::plan::MILLISECOND;
 use crate::requests::{RequestId, is_member_change};
 
-/// How often, of a thousand, the apply thread has the machine when the driver would apply a brief entry.
+/// Probability, per thousand, that the apply thread owns the machine when the driver would apply a
+/// brief entry.
 const APPLYING: u64 = 100;
-/// How often a transport notices, of a thousand, that a message went nowhere.
+/// Probability, per thousand, that a transport detects an undeliverable message.
 const NOTICED: u64 = 300;
 
 impl World {
@@ -61,7 +62,7 @@ impl World {
         let one = self.see(id);
         for other in self.sites.iter().filter(|other| other.id != id) {
             let (Some(last_one), Some(last_other)) = (last(one), last(other)) else { continue };
-            // raft-rs gives 0 for what a log no longer, or not yet, holds.
+            // raft-rs returns 0 for entries outside of a log.
             let term = |site: &SimMember, index| {
                 site.up.as_ref().and_then(|up| up.node.term_at(index)).filter(|term| *term > Term(0))
             };
@@ -70,7 +71,7 @@ impl World {
         Ok(())
     }
 
-    /// One turn of a member, and another as long as it has more to do.
+    /// Runs turns of a member until it has no more work.
     pub(crate) fn turn(&mut self, id: u64) -> Result<(), MemberError> {
         loop {
             let turn = self.site(id).turn()?;
@@ -85,7 +86,7 @@ impl World {
         }
     }
 
-    /// What a member says of itself must go on from what it said before, and agree with all others.
+    /// Checks the gauges of a member against its previous ones and those of all other members.
     fn observe(&mut self, id: u64) -> Result<(), MemberError> {
         let site = &mut self.sites[id as usize - 1];
         let node = &site.up.as_ref().expect("it turned just now").node;
@@ -115,7 +116,8 @@ impl World {
         Ok(())
     }
 
-    /// Carries out what a turn calls for. True if something was applied, of which the node has heard.
+    /// Executes the effects of a turn. Returns true if entries were applied, of which the node was
+    /// notified.
     fn perform(&mut self, id: u64, mut turn: LocalTurn) -> Result<bool, MemberError> {
         self.send(id, turn.effects.send)?;
         for request in
@@ -160,7 +162,8 @@ impl World {
         Ok(applied != before)
     }
 
-    /// The driver applies what is brief, as [`apply_brief_first`] decides. Returns what is for the apply thread.
+    /// Applies brief entries in the driver, as [`apply_brief_first`] decides. Returns the jobs for
+    /// the apply thread.
     fn apply_brief(&mut self, id: u64, jobs: Vec<Job>) -> Result<Vec<Job>, MemberError> {
         apply_brief_first(jobs, |job| {
             let up = self.site(id).up.as_mut().expect("it turned just now");

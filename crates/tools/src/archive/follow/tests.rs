@@ -1,4 +1,4 @@
-//! What needs no answer of a cluster.
+//! Tests of the archiver without a cluster.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::super::inventory::{BASES, Base, SEGMENTS};
 use super::*;
 use crate::live_import::{CopyError, Digests};
 
-/// An archiver of an empty directory, whose cluster cannot be reached.
+/// Creates an archiver for an empty directory and an unreachable cluster.
 fn archiver(directory: &Path, keep: Option<Duration>) -> Archiver {
     let client = OperatorClient::new(vec!["http://127.0.0.1:1".to_owned()], &PortTls::default(), None);
     let place = ArchivePlace::take(directory.to_str().unwrap(), &Handle::current()).unwrap();
@@ -27,7 +27,7 @@ fn made(base: Base) -> Result<BaseResult, BaseError> {
     Ok(BaseResult { base, bytes: 0, digests: Digests::default(), auth_revision: 0 })
 }
 
-/// No abort ends the check of a draft, and another base would be written to the same one.
+/// The verification of a draft cannot be aborted, and another base would be written to the same draft.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_outlives_the_connection_that_it_was_begun_over() {
     let directory = TempDir::new().unwrap();

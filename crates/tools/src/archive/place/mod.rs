@@ -1,12 +1,12 @@
-//! Where the objects of an archive lie: a local directory, or a bucket that speaks S3's protocol.
+//! Storage of an archive's objects: a local directory, or a bucket with an S3 API.
 //!
-//! An object appears whole and durable, or not at all. Names have one level of directories. Calls block.
+//! Objects are written atomically and durably. Names have one directory level. Calls block.
 
-mod error; // why a place cannot be used
+mod error;
 
-mod bucket; // objects in a bucket
-mod local; // objects as files
-mod tries; // how long and how often a bucket is asked
+mod bucket;
+mod local;
+mod tries; // timeouts and retries of a bucket
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,31 +21,31 @@ use local::{Draft, Local};
 use process::scratch::Scratch;
 use process::shutdown::Stop;
 
-/// A directory or a bucket, as a flag names it.
+/// A directory or a bucket.
 #[derive(Debug)]
 pub enum ArchivePlace {
     Local(Local),
     Bucket(Bucket),
 }
 
-/// A file of a local disk.
+/// A local file, temporary or not.
 #[derive(Debug)]
 pub struct LocalFile {
     pub path: PathBuf,
-    /// Where it lies, if it is removed with this.
+    /// Temporary directory of the file, removed on drop.
     _scratch: Option<Scratch>,
-    /// Removed with this, if it has not become an object.
+    /// Draft, removed on drop unless it was adopted.
     _draft: Option<Draft>,
 }
 
-/// Whether a flag names a bucket, mistyped or not.
+/// Reports whether the address is meant to be a bucket, even if it is malformed.
 pub fn is_bucket(address: &str) -> bool {
     let address = address.to_ascii_lowercase();
     address.contains("://") || ["s3:", "s3/"].iter().any(|begin| address.starts_with(begin))
 }
 
 impl ArchivePlace {
-    /// To read from. `runtime`: drives the connections to a bucket.
+    /// Opens an archive for reading. `runtime` drives the connections to a bucket.
     pub fn at(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
             true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, User::Reader)?)),
@@ -53,7 +53,7 @@ impl ArchivePlace {
         }
     }
 
-    /// To write to, for one who tries again what fails.
+    /// Opens an archive for writing, for a caller that retries failures.
     pub fn take(address: &str, runtime: &Handle) -> Result<ArchivePlace, PlaceError> {
         match is_bucket(address) {
             true => Ok(ArchivePlace::Bucket(Bucket::open(address, runtime, User::Archiver)?)),
@@ -61,7 +61,7 @@ impl ArchivePlace {
         }
     }
 
-    /// Where a file may be made that becomes an object by [`ArchivePlace::adopt`].
+    /// Returns the path of a new file, which [`ArchivePlace::adopt`] turns into an object.
     pub fn draft(&self, name: &str) -> Result<LocalFile, PlaceError> {
         match self {
             ArchivePlace::Local(local) => {
@@ -72,7 +72,7 @@ impl ArchivePlace {
         }
     }
 
-    /// A draft becomes a new object. `stop` ends what takes long, and leaves nothing.
+    /// Turns a draft into a new object. `stop` cancels an upload without leaving a partial object.
     pub fn adopt(&self, draft: &Path, name: &str, stop: &Stop) -> Result<(), PlaceError> {
         match self {
             ArchivePlace::Local(local) => local.adopt(draft, name),
@@ -80,8 +80,8 @@ impl ArchivePlace {
         }
     }
 
-    /// Makes a new object. False: one of that name has other bytes. One with the same was made by a try whose
-    /// answer was lost.
+    /// Creates an object. Returns false if there is one of that name with other contents. One with equal
+    /// contents was written by an attempt whose response was lost.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<bool, PlaceError> {
         let made = match self {
             ArchivePlace::Local(local) => local.put(name, bytes),
@@ -98,7 +98,7 @@ impl ArchivePlace {
         }
     }
 
-    /// Makes an object, in place of one of that name.
+    /// Writes an object, and replaces an existing one.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
         match self {
             ArchivePlace::Local(local) => local.replace(name, bytes),
@@ -106,7 +106,7 @@ impl ArchivePlace {
         }
     }
 
-    /// Names of the objects in a directory of the place, without it, in order.
+    /// Lists the object names in a directory, without its name, in order.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, PlaceError> {
         match self {
             ArchivePlace::Local(local) => local.list(directory),
@@ -114,12 +114,12 @@ impl ArchivePlace {
         }
     }
 
-    /// All bases and segments that are there now.
+    /// Lists all bases and segments.
     pub fn inventory(&self) -> Result<Inventory, PlaceError> {
         Ok(Inventory::of(&self.list(BASES)?, &self.list(SEGMENTS)?))
     }
 
-    /// The whole object; None if there is none.
+    /// Reads an object. Returns None if it does not exist.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, PlaceError> {
         match self {
             ArchivePlace::Local(local) => local.get(name),
@@ -127,7 +127,8 @@ impl ArchivePlace {
         }
     }
 
-    /// A file with the object. That of a bucket is fetched to the file system of `near`.
+    /// Returns a file with the object's contents. Objects of a bucket are downloaded to the file system of
+    /// `near`.
     pub fn file(&self, name: &str, near: &Path) -> Result<LocalFile, PlaceError> {
         match self {
             ArchivePlace::Local(local) => {

@@ -1,34 +1,33 @@
-//! Texts of servers, made safe for a terminal.
+//! Sanitizes texts of servers for a terminal.
 //!
-//! Names of keys and clients are chosen by others. Lists and texts are cut to the limits that a member keeps
-//! itself.
+//! Names of keys and clients are untrusted. Lists and texts are truncated to the limits that members enforce.
 
 use process::visible::visible;
 use telemetry::status::Document;
 
-/// Characters of a text, before control characters are replaced.
+/// Maximum characters of a text, before control characters are replaced.
 pub const TEXT_MAX: usize = 128;
-/// Members, and alarms.
+/// Maximum number of members, and of alarms.
 const MEMBERS_MAX: usize = 64;
-/// Methods of etcd's API are fewer.
+/// Maximum number of methods; etcd's API has fewer.
 const METHODS_MAX: usize = 128;
-/// Buckets of a latency are fewer.
+/// Maximum number of latency buckets; histograms have fewer.
 const BUCKETS_MAX: usize = 256;
-/// `--metrics-top` is at most 100.
+/// Maximum number of top clients and prefixes: the limit of `--metrics-top`.
 const NAMES_MAX: usize = 100;
 
-/// At most [`TEXT_MAX`] characters, each visible.
+/// Truncates a text to [`TEXT_MAX`] characters, and makes all of them visible.
 pub fn clean(text: &str) -> String {
     let end = text.char_indices().nth(TEXT_MAX).map_or(text.len(), |(end, _)| end);
     visible(&text[..end])
 }
 
-/// A figure that may be added and compared.
+/// Replaces values that cannot be added and compared.
 fn finite(value: f64) -> f64 {
     if value.is_finite() { value.max(0.0) } else { 0.0 }
 }
 
-/// The document with its limits kept and its texts safe.
+/// Returns the document with its limits enforced and its texts sanitized.
 pub fn cleaned(mut document: Document) -> Document {
     let texts = [
         &mut document.health.text,

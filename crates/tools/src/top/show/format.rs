@@ -1,8 +1,8 @@
-//! Numbers as text of at most 11 columns, and a dash for what is not known.
+//! Formats numbers in at most 11 columns; unknown values as a dash.
 
 pub const UNKNOWN: &str = "–";
 
-/// With separators; from a thousand million on with a prefix of the SI.
+/// Formats a number with separators, and from 10⁹ on with an SI prefix.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return UNKNOWN.to_owned();
@@ -28,7 +28,7 @@ fn grouped(value: u64) -> String {
     text
 }
 
-/// `value` in units of `first`, then of `step` more each.
+/// Formats `value` in units of `first`, each further unit being `step` times larger.
 fn scaled(value: f64, first: f64, step: f64, units: &[&str]) -> String {
     let (mut value, mut at) = (value / first, 0);
     while value >= step && at + 1 < units.len() {
@@ -50,7 +50,7 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// A latency, from microseconds.
+/// Formats a latency in microseconds.
 pub fn latency(microseconds: f64) -> String {
     match microseconds {
         us if !us.is_finite() => UNKNOWN.to_owned(),
@@ -61,7 +61,7 @@ pub fn latency(microseconds: f64) -> String {
     }
 }
 
-/// A time since something, from seconds.
+/// Formats an age in seconds.
 pub fn span(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if !s.is_finite() => return UNKNOWN.to_owned(),
@@ -81,7 +81,7 @@ pub fn percent(part: f64) -> String {
     }
 }
 
-/// How many times as much.
+/// Formats a ratio.
 pub fn factor(value: f64) -> String {
     match value {
         value if !value.is_finite() => UNKNOWN.to_owned(),

@@ -1,13 +1,13 @@
-//! From figures and the user's choices to a picture. No sockets, no terminal, no clock.
+//! Rendering of metrics and user choices to a screen. Does not use sockets, a terminal or a clock.
 
-mod format; // numbers as text
+mod format; // number formatting
 mod table; // rows and columns
 
-mod views; // tables of figures
+mod views; // tables of metrics
 
 mod state; // view, order, filter, keys
 
-mod screen; // the picture
+mod screen; // layout
 
 pub use screen::{HEIGHT_MIN, Theme, WIDTH_MIN, draw, draw_all, text};
 pub use state::{Next, ScreenState};

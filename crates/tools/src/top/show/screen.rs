@@ -1,15 +1,15 @@
-//! The picture: a function of the cluster's figures and the user's choices.
+//! Screen layout: a function of the cluster's metrics and the user's choices.
 //!
 //! ```text
-//!   leader, term, who answers, cluster
-//!   alarms, what the cluster holds
-//!   rates of all members, or of one
+//!   leader, term, reachable members, cluster
+//!   alarms, size of the data
+//!   rates of all members, or of a single one
 //!   views
 //!   table, or tables of the overview
 //!   keys, or the filter
 //! ```
 //!
-//! Color repeats what a word says already.
+//! Colors do not add information to the text.
 
 use std::fmt::Write;
 
@@ -25,14 +25,14 @@ use super::views::{ScreenView, VIEWS, holdings, totals};
 
 pub const WIDTH_MIN: u16 = 60;
 pub const HEIGHT_MIN: u16 = 15;
-/// Lines above the tables.
+/// Height of the part above the tables.
 const HEAD: u16 = 4;
-/// A table of the overview: an empty line, the names of the columns, a row.
+/// Minimum height of a table in the overview: an empty line, the column names, a row.
 const PART_MIN: u16 = 3;
-/// Rows of a table in the long text of `--once`.
+/// Maximum rows of a table in the output of `--once`.
 const LISTED_MAX: usize = 200;
 
-/// Whether colors are used.
+/// Use of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
     Colored,
@@ -62,7 +62,6 @@ impl Theme {
     }
 }
 
-/// What is drawn on.
 struct Canvas<'a> {
     buffer: &'a mut Buffer,
     theme: Theme,
@@ -72,7 +71,7 @@ fn columns_of(text: &str) -> u16 {
     u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX)
 }
 
-/// Names and values in one line, as many as fit.
+/// Joins as many names and values as fit into `width`.
 fn joined(begin: &str, values: Vec<(&str, String)>, width: u16) -> String {
     let mut line = String::new();
     for (name, value) in values {
@@ -87,7 +86,7 @@ fn joined(begin: &str, values: Vec<(&str, String)>, width: u16) -> String {
 }
 
 impl Canvas<'_> {
-    /// At most `width` columns of a text; one that is cut ends with an ellipsis.
+    /// Draws a text of at most `width` columns. A truncated text ends with an ellipsis.
     fn put(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) {
         let area = self.buffer.area;
         if y < area.top() || y >= area.bottom() || x < area.left() || x >= area.right() || width == 0 {
@@ -112,7 +111,7 @@ impl Canvas<'_> {
         self.put(area.x, y, area.width, &headline.text, self.theme.of(mood));
     }
 
-    /// The lines above the tables, without the views.
+    /// Draws the part above the tables, without the views.
     fn head(&mut self, area: Rect, cluster: &ClusterFigures, scope: Scope) {
         self.headline(area.y, area, &cluster.headline());
         let alarms = cluster.alarms();
@@ -124,7 +123,7 @@ impl Canvas<'_> {
         self.put(area.x, area.y + 2, area.width, &line, Style::new());
     }
 
-    /// All views by name, or by number where there is no room. The present one is in brackets.
+    /// Draws the view names, or only their numbers on a narrow screen. The current view is in brackets.
     fn views(&mut self, y: u16, area: Rect, state: &ScreenState, scope: &str) {
         let name = |is_named: bool, at: usize, view: ScreenView| match (view == state.view, is_named) {
             (true, _) => format!("[{} {}]", at + 1, view.name()),
@@ -148,7 +147,7 @@ impl Canvas<'_> {
         self.put_right(x + 1, y, left, scope, self.theme.of(Mood::Faint));
     }
 
-    /// Names of the columns and as many rows as fit, from `skip` on.
+    /// Draws the column names, and as many rows as fit after skipping `skip`.
     fn table(&mut self, area: Rect, table: &Table, sorted: (usize, bool), skip: usize) {
         if area.height == 0 {
             return;
@@ -227,7 +226,7 @@ impl Canvas<'_> {
     }
 }
 
-/// A table in the user's order, with the rows that he wants to see.
+/// Returns the table, filtered and sorted as the user chose.
 fn chosen(view: ScreenView, cluster: &ClusterFigures, state: &ScreenState) -> Table {
     let mut table = view.table(cluster, state.scope);
     table.filter(&state.filter);
@@ -240,7 +239,7 @@ fn sorted(view: ScreenView, state: &ScreenState) -> (usize, bool) {
     (order.column, order.is_reversed)
 }
 
-/// Draws the screen. Returns how far it can be scrolled.
+/// Draws the screen. Returns the maximum scroll position.
 pub fn draw(buffer: &mut Buffer, cluster: &ClusterFigures, state: &ScreenState, theme: Theme) -> usize {
     let area = buffer.area;
     let mut canvas = Canvas { buffer, theme };
@@ -281,7 +280,8 @@ pub fn draw(buffer: &mut Buffer, cluster: &ClusterFigures, state: &ScreenState, 
     }
 }
 
-/// Several tables, one below the other. Each gets what it needs of an equal share of the room that is left.
+/// Draws tables below each other. Each gets the height it needs, up to an equal share of the remaining
+/// height.
 fn overview(
     canvas: &mut Canvas<'_>,
     body: Rect,
@@ -297,7 +297,7 @@ fn overview(
         let left = body.bottom() - y;
         let gap = u16::from(at > 0);
         let wanted = rows.saturating_add(1 + gap);
-        // Members first: all of them, if they fit.
+        // The first table, of members, is not limited to a share.
         let share = if at == 0 { left } else { left / u16::try_from(parts.len() - at).unwrap_or(1) };
         let height = wanted.min(share.max(PART_MIN)).min(left);
         if height < 2 + gap {
@@ -315,7 +315,7 @@ fn overview(
     scroll_max
 }
 
-/// Everything in one long picture: the head and the whole of each table, or of one.
+/// Renders the head and all tables, or only one, in full length.
 pub fn draw_all(
     width: u16,
     only: Option<ScreenView>,
@@ -342,7 +342,7 @@ pub fn draw_all(
     all
 }
 
-/// A picture as text: lines without trailing spaces, with or without colors.
+/// Converts a buffer to text without trailing spaces, with or without colors.
 pub fn text(buffer: &Buffer, theme: Theme) -> String {
     let area = buffer.area;
     let mut text = String::new();
@@ -368,7 +368,7 @@ fn line(text: &mut String, buffer: &Buffer, y: u16, end: u16, theme: Theme) {
             set = wanted;
         }
         text.push_str(cell.symbol());
-        // The columns after the first one of a wide character are empty.
+        // Skip the empty cells after a wide character.
         x += u16::try_from(Span::raw(cell.symbol()).width()).unwrap_or(1).max(1);
     }
     if !set.is_empty() {
@@ -376,7 +376,7 @@ fn line(text: &mut String, buffer: &Buffer, y: u16, end: u16, theme: Theme) {
     }
 }
 
-/// Of SGR, for the few styles that the screen uses.
+/// Returns the SGR codes of the few styles in use.
 fn codes(cell: &Cell) -> &'static str {
     let (is_bold, is_dim) = (cell.modifier.contains(Modifier::BOLD), cell.modifier.contains(Modifier::DIM));
     match (cell.fg, is_bold, is_dim) {

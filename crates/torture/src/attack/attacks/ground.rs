@@ -1,5 +1,4 @@
-//! What an attacker knows and shares with the others of its attack: where the target is, when to end, what
-//! was done.
+//! State shared by the attackers of one attack: the target's address, the deadline, and the counters.
 
 use std::future::Future;
 use std::io;
@@ -13,8 +12,7 @@ use tokio::time::Instant;
 
 use crate::attack::target::{Ids, ProgramKind};
 
-/// Between the end of an attacker's session and its next one: a closed connection costs the attacker a little
-/// time.
+/// Delay between two sessions of an attacker: a closed connection costs the attacker a little time.
 const REST: Duration = Duration::from_millis(20);
 
 #[derive(Clone)]
@@ -28,7 +26,7 @@ pub struct Ground {
     pub ledger: Arc<Ledger>,
 }
 
-/// What an attack did and saw.
+/// Counters of an attack.
 #[derive(Default)]
 pub struct Ledger {
     acts: AtomicU64,
@@ -38,12 +36,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Frames, calls or connections, as the attack counts them.
+    /// Number of frames, calls or connections, depending on the attack.
     pub fn acts(&self) -> u64 {
         self.acts.load(Ordering::Relaxed)
     }
 
-    /// Sessions that the server ended or refused.
+    /// Sessions that the server closed or rejected.
     pub fn breaks(&self) -> u64 {
         self.breaks.load(Ordering::Relaxed)
     }
@@ -65,7 +63,7 @@ impl Ledger {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Times in which the attack itself stopped the process: latencies in them say nothing about the server.
+    /// Periods in which the attack itself stopped the process; latencies in them are not the server's.
     pub fn frozen(&self) -> Vec<(Instant, Instant)> {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -85,7 +83,7 @@ impl Ground {
         self.ports[0].1
     }
 
-    /// Keeps so many attackers at work until the end. A session that ends begins again.
+    /// Runs `attackers` concurrent attackers until the deadline. A finished session is restarted.
     pub async fn keep<S, F>(&self, attackers: usize, session: S)
     where
         S: Fn(Ground) -> F + Clone + Send + 'static,
@@ -94,7 +92,7 @@ impl Ground {
         self.keep_numbered(attackers, move |ground, _| session(ground)).await;
     }
 
-    /// As `keep`, of attackers that know their number.
+    /// Like `keep`, and passes each attacker its number.
     pub async fn keep_numbered<S, F>(&self, attackers: usize, session: S)
     where
         S: Fn(Ground, usize) -> F + Clone + Send + 'static,
@@ -112,12 +110,12 @@ impl Ground {
                 }
             });
         }
-        // A write that the server does not take in ends with the attack.
+        // A blocked write is abandoned when the attack is over.
         let _over = tokio::time::timeout_at(self.ends, crew.join_all()).await;
     }
 }
 
-/// Bounds the rate of one attacker.
+/// Rate limit of one attacker.
 pub struct AttackPace {
     began: Instant,
     done: u64,
@@ -129,7 +127,7 @@ impl AttackPace {
         AttackPace { began: Instant::now(), done: 0, per_second }
     }
 
-    /// Counts acts, and waits if they came too early.
+    /// Counts acts, and waits if they are ahead of the rate.
     pub async fn take(&mut self, acts: u64) {
         self.done += acts;
         let due = self.began + Duration::from_micros(self.done * 1_000_000 / self.per_second);

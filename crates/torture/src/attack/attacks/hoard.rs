@@ -1,4 +1,4 @@
-//! Hoards: streams and answers that stay in the server's memory because the attacker does not go on.
+//! Hoards: streams and responses that stay in the server's memory because the attacker makes no progress.
 
 use std::io;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::attack::http2::{frame, requests};
 use crate::attack::preload::{Preload, key};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Of an endless body, after what the windows took.
+/// Interval between two bytes of an endless body once the windows are full.
 const TRICKLE_EVERY: Duration = Duration::from_secs(1);
 /// RFC 9113, 6.9.1.
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 const WINDOW_BYTES_DEFAULT: u32 = 65_535;
 
-/// 12,000 answers of 60 KiB that may not be sent.
+/// Windows attack: 12,000 responses of 60 KiB that the server may not send.
 pub const WINDOWS_PRELOAD: Preload = Preload { keys: 16, value_bytes: 60 << 10 };
 const WINDOWS_CONNECTIONS: usize = 4;
 const WINDOWS_CALLS: u32 = 3_000;
@@ -34,7 +34,7 @@ async fn zero_windows_session(ground: Ground) -> io::Result<()> {
     let settings = [(frame::INITIAL_WINDOW_SIZE, 0)];
     let mut connection = RawConnection::open(ground.client_port(), &settings, ReadMode::Everything).await?;
     let headers = frame::call_headers(requests::RANGE);
-    // Slower than the server answers, so that its limit of concurrent work does not refuse.
+    // Slower than the server responds, so that its limit of concurrent work does not reject the calls.
     let mut pace = AttackPace::new(3_000);
     for number in 0..WINDOWS_CALLS {
         let mut out = Vec::new();
@@ -47,7 +47,7 @@ async fn zero_windows_session(ground: Ground) -> io::Result<()> {
     hold(&connection).await
 }
 
-/// 800 bodies of 1.4 MB that lack their end.
+/// 800 incomplete bodies of 1.4 MB.
 const BODY_CONNECTIONS: usize = 8;
 const BODIES: usize = 100;
 const BODY_BYTES: usize = 1_400_000;
@@ -70,7 +70,7 @@ async fn endless_bodies_session(ground: Ground) -> io::Result<()> {
     Err(io::ErrorKind::ConnectionReset.into())
 }
 
-/// Keeps the call open without reading its answer.
+/// Keeps the call open without reading its response.
 async fn endless_body(_answer: ResponseFuture, mut stream: SendStream<Bytes>) -> io::Result<()> {
     let mut body = frame::message_head(BODY_BYTES + 10_000);
     body.resize(BODY_BYTES, 0);
@@ -81,8 +81,8 @@ async fn endless_body(_answer: ResponseFuture, mut stream: SendStream<Bytes>) ->
     }
 }
 
-/// As many as one client could open by itself before streams had a limit, over enough connections to stay
-/// below one.
+/// As many streams as a single client could open before streams had a limit, spread over enough
+/// connections to stay below the limit per connection.
 const HALF_OPEN_CONNECTIONS: usize = 50;
 const HALF_OPEN_STREAMS: u64 = 1_000;
 
@@ -102,7 +102,7 @@ async fn half_open_session(ground: Ground) -> io::Result<()> {
     hold(&connection).await
 }
 
-/// 16 answers of 32 MiB whose readers take only what the socket holds.
+/// Readers attack: 16 responses of 32 MiB to clients that read only as much as the socket buffers.
 pub const READERS_PRELOAD: Preload = Preload { keys: 512, value_bytes: 64 << 10 };
 const READERS: usize = 16;
 
@@ -122,7 +122,7 @@ async fn stopped_reader_session(ground: Ground) -> io::Result<()> {
     hold(&connection).await
 }
 
-/// Stays until the server ends the connection.
+/// Waits until the server closes the connection.
 async fn hold(connection: &RawConnection) -> io::Result<()> {
     while !connection.is_closed() {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -1,9 +1,9 @@
-//! Strangers on the peer port: without TLS, a client that knows the public ids can send a hello there.
+//! Strangers on the peer port: without TLS, any client with the public ids can send a hello there.
 //!
-//! * Everything sent is malformed or out of range: random bytes, commits and indexes beyond the log, terms
-//!   near the maximum, forged answers to reads, tiny messages without number.
-//! * A well-formed message with a plausible term is not sent: without TLS no server can tell it from a
-//!   member's.
+//! * All messages are malformed or out of range: random bytes, commits and indexes beyond the log,
+//!   terms near the maximum, forged read responses, tiny messages without a sequence number.
+//! * The attack never sends a well-formed message with a plausible term: without TLS no server can
+//!   tell it from a member's.
 
 use std::io;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const STRANGERS: usize = 4;
 const MESSAGES_PER_SECOND: u64 = 2_000;
 const TINY_MESSAGES: usize = 1_000;
 const RANDOM_BYTES_MAX: usize = 4096;
-/// Messages that wait for the server's window.
+/// Messages that may wait for the server's window.
 const WAITING_MAX: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ const READ_INDEX: u8 = 15;
 const READ_INDEX_RESPONSE: u8 = 16;
 const KINDS: [u8; 8] =
     [APPEND, APPEND_RESPONSE, VOTE, SNAPSHOT, HEARTBEAT, HEARTBEAT_RESPONSE, READ_INDEX, READ_INDEX_RESPONSE];
-/// Far beyond what a log reaches while it is attacked.
+/// Far beyond the last index that a log reaches during an attack.
 const INDEX_BEYOND: u64 = 1 << 40;
 
 pub async fn garbage(ground: Ground) {
@@ -54,7 +54,7 @@ pub async fn garbage(ground: Ground) {
     }
 }
 
-/// Whom a stranger claims to be, and to whom it speaks: the leader, to a follower.
+/// The roles in forged messages: the stranger poses as the leader and addresses a follower.
 #[derive(Clone, Copy, Debug)]
 struct Roles {
     from: u64,
@@ -153,7 +153,7 @@ fn ours(roles: &Roles, forged: &ForgedMessage) -> Vec<u8> {
     }
     encode_varint(u64::from(is_read), &mut out);
     if is_read {
-        // One entry whose payload is the reader's context.
+        // A single entry; its payload is the reader's context.
         out.extend_from_slice(&[0, 0, 0, 16]);
         out.extend_from_slice(&[7; 16]);
     }
@@ -192,7 +192,7 @@ async fn posts_of_garbage(ground: Ground) -> io::Result<()> {
         stream.write_all(&body).await?;
         ground.ledger.add_acts(1);
         let mut answer = Vec::new();
-        // Some messages make etcd wait for Raft. The stranger does not.
+        // Some messages make etcd wait for Raft. The stranger does not wait.
         if let Ok(read) = tokio::time::timeout(ANSWER_TIMEOUT, stream.read_to_end(&mut answer)).await {
             read?;
         }

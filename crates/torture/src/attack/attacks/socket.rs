@@ -1,4 +1,5 @@
-//! Connections without HTTP: half a preface, half a head, nothing; more of them than descriptors.
+//! Connections without HTTP: half a preface, half a head, no bytes at all; more connections than
+//! descriptors.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use super::ground::{AttackPace, Ground};
 use crate::attack::http2::connection::dial;
 use crate::attack::http2::{frame, requests};
 
-/// On each of both ports.
+/// Connections to each of the two ports.
 const STALLED: usize = 1_000;
 const SLOW_HEADS: usize = 1_000;
-/// A closed connection is opened again after this time: a bounded rate of new ones.
+/// Delay before a closed connection is opened again; bounds the rate of new connections.
 const REST: Duration = Duration::from_secs(1);
 
 /// Half a preface on the clients' and on the peers' port.
@@ -63,7 +64,7 @@ pub const DESCRIPTORS_MAX: u32 = 200;
 const IDLE: usize = 260;
 const PUT_BYTES: usize = 1 << 20;
 const PUTS_PER_SECOND: u64 = 10;
-/// The puts' connection is open before the idle ones come.
+/// Delay of the idle connections: the connection for puts must be open before them.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Idle connections take all descriptors while puts make the server open files.

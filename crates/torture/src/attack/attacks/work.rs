@@ -1,4 +1,4 @@
-//! Work: requests that keep every rule and cost as much as a request can.
+//! Valid requests that cost as much as a request can.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::attack::preload::Preload;
 pub const KEYS_QUOTA_BYTES: u64 = 64 << 20;
 const KEY_BYTES: usize = 1_400_000;
 const KEY_CALLERS: usize = 4;
-/// All callers together; what the quota refuses included.
+/// Rate of all callers together, puts rejected by the quota included.
 const KEY_PUTS_PER_SECOND: u64 = 40;
 
 pub async fn maximal_keys(ground: Ground) {
@@ -33,13 +33,13 @@ async fn maximal_keys_session(ground: Ground) -> io::Result<()> {
         let mut key = vec![0; KEY_BYTES];
         key.extend_from_slice(&ground.ledger.acts().to_be_bytes());
         ground.ledger.add_acts(1);
-        // A refusal is an answer.
+        // A rejected put counts as a response.
         let _answer = kv.put(PutRequest { key: key.into(), ..PutRequest::default() }).await;
         pace.take(1).await;
     }
 }
 
-/// Around the limits of recursion that protobuf decoders have, and far beyond them.
+/// Depths around the recursion limits of protobuf decoders, and far beyond them.
 const DEPTHS: [usize; 14] = [2, 32, 47, 48, 49, 50, 97, 99, 100, 127, 128, 1_000, 10_000, 1_000_000];
 pub const TXN_PRELOAD: Preload = Preload { keys: 1_000, value_bytes: 64 };
 const DEEP_PER_SECOND: u64 = 20;
@@ -93,10 +93,10 @@ pub const HASH_PRELOAD: Preload = Preload { keys: 20_000, value_bytes: 1 << 10 }
 const HASH_ATTACKERS: usize = 4;
 const HASHES_PER_SECOND: u64 = 500;
 const HASH_BATCH: u64 = 10;
-/// Long enough that the server has begun.
+/// Long enough for the server to have started the hash.
 const RESET_AFTER: Duration = Duration::from_millis(5);
 
-/// Asks for hashes, and resets the calls once the server has begun with them.
+/// Requests hashes, and resets the calls once the server has started them.
 pub async fn hash_kv(ground: Ground) {
     ground.keep(HASH_ATTACKERS, hash_kv_session).await;
 }
@@ -119,7 +119,7 @@ async fn hash_kv_session(ground: Ground) -> io::Result<()> {
     }
 }
 
-/// Eleven puts of 1.5 MiB are more than a proposal budget of 16 MiB, and they come at the same moment.
+/// Eleven concurrent puts of 1.5 MiB exceed a proposal budget of 16 MiB.
 const LARGE_CALLERS: usize = 11;
 const LARGE_ROUNDS_PER_SECOND: u64 = 2;
 
@@ -138,11 +138,11 @@ async fn large_puts_session(ground: Ground) -> io::Result<()> {
     }
 }
 
-/// Callers with short deadlines during a stall of the whole process.
+/// Parameters of callers with short deadlines while the whole process is stopped.
 const DEADLINE: Duration = Duration::from_millis(200);
 const STALL: Duration = Duration::from_secs(2);
 const STALL_EVERY: Duration = Duration::from_secs(4);
-/// After a stall, the time in which its backlog is worked off.
+/// Time to work off the backlog after a stall.
 const BACKLOG: Duration = Duration::from_millis(500);
 const DEADLINE_CONNECTIONS: usize = 4;
 const DEADLINE_CALLERS: usize = 25;
@@ -153,7 +153,7 @@ pub async fn deadlines_in_stalls(ground: Ground) {
     tokio::join!(calls.keep(DEADLINE_CONNECTIONS, deadline_session), stalls_until_end(stalls));
 }
 
-/// A call that ends otherwise than with an answer or its own deadline is lost.
+/// Counts a call as lost if it neither gets a response nor reaches its own deadline.
 async fn deadline_session(ground: Ground) -> io::Result<()> {
     let kv = requests::kv(ground.client_port()).await?;
     let mut callers = JoinSet::new();
@@ -202,7 +202,7 @@ impl StalledProcess {
     fn begin(pid: u32) -> StalledProcess {
         let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
         let pid = pid.expect("a child has a number");
-        // One that has ended is not stopped, and its number is not reused before it was waited for.
+        // Signalling a process that exited has no effect: its pid is not reused before it is waited for.
         let _ended = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
         StalledProcess { pid }
     }

@@ -1,10 +1,10 @@
-//! The healthy clients: an open loop of puts and ranges whose latencies show what an attack does to others.
+//! The healthy clients: an open loop of puts and ranges that measures the impact of an attack.
 //!
-//! * A call has its moment, and its latency counts from that moment: a stall delays all calls that were due
-//!   in it.
+//! * The latency of a call counts from the time at which it was due, so a stall delays all calls that were
+//!   due during it.
 //! * A failed call counts with the latency of its timeout.
 //! * Some of the clients make large puts, puts through the gateway, and probes, each on a new connection.
-//! * A put refused for lack of quota is an answer: etcd gives the same one.
+//! * A put rejected by the quota counts as a response: etcd returns the same error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,28 +24,28 @@ use crate::attack::http2::requests;
 use crate::failure::{Attempt, Result};
 
 pub const CLIENTS: u32 = 100;
-/// As a service would: several callers share a connection.
+/// Several callers share a connection, like in a typical service.
 const CLIENTS_PER_CONNECTION: u32 = 10;
-/// 500 calls a second together: a few percent of what the server can do.
+/// Interval of one client. All clients together make 500 calls a second, a few percent of the
+/// server's capacity.
 const CALL_EVERY: Duration = Duration::from_millis(200);
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const VALUE: &[u8] = &[b'v'; 64];
-/// Not taken at once: it counts against what all bodies share.
+/// Too large for the first read; its body counts against the shared budget of all bodies.
 const LARGE_VALUE: &[u8] = &[b'v'; 48 << 10];
-/// One of so many clients makes large puts, one calls the gateway, and one is a probe.
+/// One in `KIND_EVERY` clients makes large puts, one calls the gateway, and one is a probe.
 const KIND_EVERY: u32 = 25;
 const GATEWAY_PUT: &str = "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                            Content-Length: 25\r\n\r\n{\"key\":\"aA==\",\"value\":\"\"}";
 const QUOTA: &str = "database space exceeded";
-/// Some attacks use up the quota, which is no failure.
+/// Excludes NOSPACE: some attacks use up the quota, which is no failure.
 const PROBE: &str = "GET /health?exclude=NOSPACE HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// One healthy call.
 #[derive(Clone, Debug)]
 pub struct HealthyCall {
     pub due: Instant,
     pub latency: Duration,
-    /// Why it failed.
+    /// Error of a failed call.
     pub failure: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub struct HealthyLoad {
 }
 
 impl HealthyLoad {
-    /// Connects to these members in turn and starts. Within a runtime.
+    /// Connects to these members round-robin and starts the load. Must be called within a runtime.
     pub async fn start(ports: &[u16]) -> Result<HealthyLoad> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut clients = Vec::new();
@@ -65,7 +65,7 @@ impl HealthyLoad {
             let channel = requests::connect(port, CALL_TIMEOUT).await.or_say("dial")?;
             for client in 0..CLIENTS_PER_CONNECTION {
                 let number = connection * CLIENTS_PER_CONNECTION + client;
-                // Spread over the interval, so that the load is even.
+                // Staggered over the interval for an even load.
                 let first = began + CALL_EVERY * number / CLIENTS;
                 let kv = KvClient::new(channel.clone());
                 clients.push(tokio::spawn(call_regularly((kv, port), number, first, Arc::clone(&stop))));
@@ -110,7 +110,7 @@ async fn call_regularly(
                 kv.range(RangeRequest { key: key.clone(), ..RangeRequest::default() }).await.map(drop)
             }
         };
-        // The endpoint's timeout does not cover the wait for a connection.
+        // The endpoint's timeout does not cover the time to connect.
         let answer = tokio::time::timeout(2 * CALL_TIMEOUT, called).await;
         let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no connection")));
         let failure = answer.err().filter(|status| !is_quota(status));

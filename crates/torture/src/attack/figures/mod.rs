@@ -1,6 +1,6 @@
-//! What a trial measures and how it is judged.
+//! The measurements of a trial and their verdict.
 
 pub(super) mod load; // healthy clients
 pub(super) mod process; // memory, processor time, descriptors
 
-pub(super) mod outcome; // figures, verdict, Markdown
+pub(super) mod outcome; // metrics, verdict, Markdown

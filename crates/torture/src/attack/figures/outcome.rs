@@ -8,28 +8,29 @@ use tokio::time::Instant;
 use super::load::HealthyCall;
 use super::process::ProcessUsage;
 
-/// During an attack the 99th percentile may be so many times that of before,
+/// Limit of the 99th percentile during an attack, as a multiple of the one before it. Applies only
+/// above [`Findings::p99_floor`].
 const P99_TIMES_MAX: u32 = 5;
-/// … and after it twice; both only above [`Findings::p99_floor`].
+/// Like `P99_TIMES_MAX`, for the time after the attack.
 const NORMAL_TIMES_MAX: u32 = 2;
 
-/// What an attack may take of a member.
+/// Resources that an attack may use up on a member.
 #[derive(Clone, Copy, Debug)]
 pub struct AttackBounds {
-    /// Bytes of memory more than before, at most at any time.
+    /// Maximum growth of resident memory at any time, in bytes.
     pub rss_growth: u64,
-    /// Descriptors more than before when all has settled.
+    /// Maximum number of additional descriptors after the load has settled.
     pub descriptors_left: u64,
 }
 
-/// For each attack without others. The descriptors are files that a store opens meanwhile.
+/// Default bounds. The descriptors allow for files that the store opens during the attack.
 pub const BOUNDS: AttackBounds = AttackBounds { rss_growth: 256 << 20, descriptors_left: 64 };
-/// Bytes that may be left after many repetitions of an attack, more than after the first one: the healthy
-/// load writes meanwhile.
+/// Maximum growth of memory between the first and the last of many repetitions: the healthy load
+/// also writes during them.
 const LEFT_BYTES_MAX: u64 = 64 << 20;
-/// And descriptors.
+/// Like `LEFT_BYTES_MAX`, for descriptors.
 const LEFT_DESCRIPTORS_MAX: u64 = 16;
-/// The latencies must be normal again after this time; what is left of an attack is measured then.
+/// Maximum time until latencies are normal again; the remaining usage is measured then.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// A window in which the load makes 500 calls: five of them are above the 99th percentile.
 pub const NORMAL_WINDOW: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ impl Latency {
     }
 }
 
-/// The times of one trial.
+/// The phases of a trial.
 #[derive(Clone, Debug)]
 pub struct Times {
     pub calm: Instant,
@@ -87,28 +88,28 @@ impl Times {
     }
 }
 
-/// Usage at some moments.
+/// Resource usage at the phase boundaries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usages {
     pub before: ProcessUsage,
-    /// After the first of several repetitions, when all had settled.
+    /// After the first of several repetitions, once all had settled.
     pub first: Option<ProcessUsage>,
     pub over: ProcessUsage,
     pub left: ProcessUsage,
     pub rss_bytes_peak: u64,
 }
 
-/// How the healthy clients and the process fared. Latencies are pairs of p50 and p99 in milliseconds.
+/// Health of the clients and the process during a trial. Latencies are pairs of p50 and p99 in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttackOutcome {
     pub attack: String,
     pub program: String,
     pub members: u16,
     pub seconds: f64,
-    /// What the attackers got done, and how often the server ended one of their sessions.
+    /// Acts of the attackers, and the number of sessions that the server closed.
     pub acts: u64,
     pub breaks: u64,
-    /// How the process ended, and the line of its log that says why.
+    /// Exit status of the process, and the log line with the cause.
     pub ended: Option<String>,
     pub before: Latency,
     pub during: Latency,
@@ -120,22 +121,23 @@ pub struct AttackOutcome {
     pub cpu_percent: u64,
     pub descriptors: [u64; 2],
     pub threads: [u64; 2],
-    /// None: not within [`SETTLE_WITHIN`].
+    /// None if latencies were not normal within [`SETTLE_WITHIN`].
     pub normal_after_seconds: Option<f64>,
     /// Calls lost after stalls that the attack made.
     pub lost: u64,
-    /// Empty: passed.
+    /// Violated bounds; empty if the trial passed.
     pub faults: Vec<String>,
 }
 
-/// What a trial brought, before it is judged.
+/// Raw results of a trial, before the verdict.
 pub struct Findings {
     pub attack: &'static str,
     pub bounds: AttackBounds,
     pub program: String,
     pub members: u16,
     pub samples: Vec<HealthyCall>,
-    /// A 99th percentile below this is good: no client notices, or the machine has other work.
+    /// A 99th percentile below this is always accepted: no client notices it, or the machine is
+    /// busy with other work.
     pub p99_floor: Duration,
     pub times: Times,
     pub usages: Usages,
@@ -228,7 +230,7 @@ fn allowed(before: Duration, times: u32, floor: Duration) -> Duration {
     floor.max(before * times)
 }
 
-/// When the first window without failures and with a normal p99 begins, in seconds after the attack.
+/// Start of the first window with a normal p99 and without failures, in seconds after the attack.
 fn normal_after(samples: &[HealthyCall], times: &Times, before: Duration, floor: Duration) -> Option<f64> {
     let steps = SETTLE_WITHIN.as_millis() / NORMAL_STEP.as_millis();
     (0..=u32::try_from(steps).expect("some tens")).map(|step| NORMAL_STEP * step).find_map(|offset| {
@@ -253,7 +255,8 @@ const COLUMNS: [(&str, CellText); 7] = [
     ("normal after", normal),
 ];
 
-/// Outcomes as a Markdown table: one row per attack; a column per figure and program, etcd's next to ours.
+/// Formats outcomes as a Markdown table: a row per attack, and a column per metric and program,
+/// etcd's next to ours.
 pub fn markdown(programs: &[String], outcomes: &[AttackOutcome]) -> String {
     let mut table = "| attack |".to_owned();
     for (title, _) in COLUMNS {
@@ -299,7 +302,8 @@ fn normal(outcome: &AttackOutcome) -> String {
 mod tests {
     use super::*;
 
-    /// A trial of one second each, 100 calls a second, with these latencies in milliseconds.
+    /// Findings of a trial with phases of one second, 100 calls a second, and these latencies in
+    /// milliseconds.
     fn findings(before: u64, during: u64, after: u64) -> Findings {
         let calm = Instant::now();
         let (attack, over) = (calm + Duration::from_secs(1), calm + Duration::from_secs(2));

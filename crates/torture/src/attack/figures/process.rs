@@ -1,4 +1,4 @@
-//! What the kernel says about a process: memory, processor time, descriptors, threads.
+//! Resource usage of a process according to the kernel: memory, processor time, descriptors, threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-/// Often enough for a peak, at no cost that shows.
+/// Frequent enough to catch a peak, at negligible cost.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 const TICKS_PER_SECOND: u64 = 100;
 
-/// One look at a process. All zero once it has ended.
+/// Usage of a process at one time. All fields are zero after it has exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUsage {
     pub rss_bytes: u64,
@@ -22,7 +22,7 @@ pub struct ProcessUsage {
 impl ProcessUsage {
     pub fn of(pid: u32) -> ProcessUsage {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The command's name is in parentheses and may hold anything.
+        // The command name is in parentheses and may contain any character.
         let fields: Vec<&str> =
             stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
         let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -47,7 +47,7 @@ impl ProcessUsage {
     }
 }
 
-/// Keeps the peak of resident memory from its start to its end..
+/// Tracks the peak resident memory while it runs.
 pub struct PeakMemory {
     bytes: Arc<AtomicU64>,
     sampler: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! A raw HTTP/2 connection for attackers: frames go out as they are, answers are counted.
+//! A raw HTTP/2 connection for attackers. Sends frames unchanged and counts responses.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,13 +13,14 @@ use tokio::task::JoinHandle;
 
 use super::frame;
 
-/// A server that does not greet within this time is busy or refuses; the attacker begins again.
+/// Maximum wait for the server's settings. A slower server is busy or rejects the connection; the
+/// attacker reconnects.
 const GREETING_WITHIN: Duration = Duration::from_secs(2);
 
-/// What is done with the server's bytes.
+/// Handling of the bytes that the server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Reads everything, acknowledges settings and pings, returns the connection's window.
+    /// Reads everything, acknowledges settings and pings, and returns the connection's window.
     Everything,
     /// Leaves everything in the socket after the server's first settings.
     Nothing,
@@ -28,7 +29,7 @@ pub enum ReadMode {
 pub struct RawConnection {
     writer: Arc<Mutex<OwnedWriteHalf>>,
     reader: Option<JoinHandle<()>>,
-    /// Keeps the socket open when nothing is read.
+    /// Keeps the socket open in `ReadMode::Nothing`.
     _unread: Option<OwnedReadHalf>,
     stream: u32,
 }
@@ -37,7 +38,7 @@ pub async fn dial(port: u16) -> io::Result<TcpStream> {
     dial_from(port, Ipv4Addr::LOCALHOST).await
 }
 
-/// Dials from an address of this machine.
+/// Dials from the given local address.
 pub async fn dial_from(port: u16, source: Ipv4Addr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((source, 0).into())?;
@@ -49,13 +50,13 @@ pub async fn dial_from(port: u16, source: Ipv4Addr) -> io::Result<TcpStream> {
 }
 
 impl RawConnection {
-    /// Dials, exchanges preface and settings.
+    /// Dials and exchanges preface and settings.
     pub async fn open(port: u16, settings: &[(u16, u32)], reading: ReadMode) -> io::Result<RawConnection> {
         let (mut read, mut write) = dial(port).await?.into_split();
         let mut greeting = frame::PREFACE.to_vec();
         frame::put_settings(&mut greeting, settings);
         write.write_all(&greeting).await?;
-        // An acknowledgement is only allowed once the server's settings are here.
+        // Settings may only be acknowledged after the server's settings have arrived.
         let greeted = tokio::time::timeout(GREETING_WITHIN, next_frame(&mut read)).await;
         let (kind, _, _) = greeted.map_err(|_| io::ErrorKind::TimedOut)??;
         if kind != frame::SETTINGS {
@@ -72,7 +73,7 @@ impl RawConnection {
         Ok(RawConnection { writer, reader, _unread: unread, stream: 1 })
     }
 
-    /// Writes bytes as they are; an error once the server has closed the connection.
+    /// Writes bytes unchanged. Fails once the server has closed the connection.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<()> {
         if self.is_closed() {
             return Err(io::ErrorKind::ConnectionReset.into());
@@ -80,19 +81,18 @@ impl RawConnection {
         self.writer.lock().await.write_all(bytes).await
     }
 
-    /// Whether the server has closed its side. Unknown, thus false, while nothing is read.
+    /// Reports whether the server has closed its side. Unknown, thus false, in `ReadMode::Nothing`.
     pub fn is_closed(&self) -> bool {
         self.reader.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// The number of the next stream that a client may open.
     pub fn next_stream(&mut self) -> u32 {
         let stream = self.stream;
         self.stream += 2;
         stream
     }
 
-    /// Appends the headers of a call and what is given of its body, without an end; the call's stream.
+    /// Appends the headers of a call and a part of its body, without END_STREAM. Returns the stream.
     pub fn put_open_call(&mut self, out: &mut Vec<u8>, headers: &[u8], body: &[u8]) -> u32 {
         let stream = self.next_stream();
         frame::put(out, frame::HEADERS, frame::END_HEADERS, stream, headers);
@@ -100,7 +100,6 @@ impl RawConnection {
         stream
     }
 
-    /// Appends a whole call.
     pub fn put_call(&mut self, out: &mut Vec<u8>, headers: &[u8], body: &[u8]) -> u32 {
         let stream = self.next_stream();
         frame::put(out, frame::HEADERS, frame::END_HEADERS, stream, headers);
@@ -117,7 +116,7 @@ impl Drop for RawConnection {
     }
 }
 
-/// Type, flags and payload of the next frame.
+/// Reads the type, flags and payload of the next frame.
 async fn next_frame(read: &mut OwnedReadHalf) -> io::Result<(u8, u8, Vec<u8>)> {
     let mut header = [0; frame::HEADER_BYTES];
     read.read_exact(&mut header).await?;
@@ -127,7 +126,8 @@ async fn next_frame(read: &mut OwnedReadHalf) -> io::Result<(u8, u8, Vec<u8>)> {
     Ok((header[3], header[4], payload))
 }
 
-/// Reads until the end and answers as the RFC asks, so that no keepalive closes the connection.
+/// Reads until the connection closes, and acknowledges frames per RFC 9113, so that keepalive does
+/// not close it.
 async fn answer(mut read: OwnedReadHalf, writer: Arc<Mutex<OwnedWriteHalf>>) {
     while let Ok((kind, flags, payload)) = next_frame(&mut read).await {
         let mut out = Vec::new();
@@ -142,7 +142,7 @@ async fn answer(mut read: OwnedReadHalf, writer: Arc<Mutex<OwnedWriteHalf>>) {
                 let bytes = u32::try_from(payload.len()).expect("24 bits");
                 frame::put_window_update(&mut out, 0, bytes);
             }
-            // The connection ends; what the attacker still sends is for a new one.
+            // The connection is closing; the attacker continues on a new one.
             frame::GOAWAY => return,
             _ => {}
         }

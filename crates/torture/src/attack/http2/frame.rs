@@ -1,7 +1,7 @@
-//! HTTP/2 frames written by hand (RFC 9113), for attacks that an HTTP/2 library does not let its user send.
+//! HTTP/2 frames written by hand (RFC 9113), for attacks that an HTTP/2 library prevents.
 //!
-//! Writing only. Header blocks use HPACK's literals without indexing (RFC 7541, 6.2.2), so no table has to be
-//! kept.
+//! Write-only. Header blocks use HPACK literals without indexing (RFC 7541, 6.2.2), so no dynamic
+//! table is needed.
 
 /// RFC 9113, 3.4.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -26,7 +26,6 @@ pub const END_HEADERS: u8 = 4;
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
 pub const CANCEL: u32 = 8;
 
-/// Appends one frame.
 pub fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("payloads are short").to_be_bytes();
     out.extend_from_slice(&length[1..]);
@@ -49,7 +48,7 @@ pub fn put_window_update(out: &mut Vec<u8>, stream: u32, bytes: u32) {
     put(out, WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
 }
 
-/// Cuts `bytes` into DATA frames.
+/// Splits `bytes` into DATA frames.
 pub fn put_data(out: &mut Vec<u8>, stream: u32, bytes: &[u8], flags: u8) {
     let mut chunks = bytes.chunks(PAYLOAD_BYTES_MAX).peekable();
     while let Some(chunk) = chunks.next() {
@@ -57,7 +56,7 @@ pub fn put_data(out: &mut Vec<u8>, stream: u32, bytes: &[u8], flags: u8) {
     }
 }
 
-/// The header block of a gRPC call.
+/// Encodes the header block of a gRPC call.
 pub fn call_headers(path: &str) -> Vec<u8> {
     // Static table: 3 `:method POST`, 6 `:scheme http`, 4 `:path`, 1 `:authority`, 31 `content-type`.
     let mut block = vec![0x83, 0x86];
@@ -68,7 +67,7 @@ pub fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A header field of any name.
+/// Appends a header field with a literal name.
 pub fn put_field(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     put_text(block, name);
@@ -80,7 +79,7 @@ fn put_literal(block: &mut Vec<u8>, index: &[u8], value: &str) {
     put_text(block, value);
 }
 
-/// A string without Huffman code; its length is an integer with a prefix of 7 bits (RFC 7541, 5.1).
+/// Appends a string without Huffman coding; its length is an integer with a 7-bit prefix (RFC 7541, 5.1).
 fn put_text(block: &mut Vec<u8>, text: &str) {
     let mut length = text.len();
     if length < 127 {
@@ -97,14 +96,14 @@ fn put_text(block: &mut Vec<u8>, text: &str) {
     block.extend_from_slice(text.as_bytes());
 }
 
-/// gRPC's frame of one message: uncompressed, with its length.
+/// Encodes an uncompressed gRPC message with its length prefix.
 pub fn message(bytes: &[u8]) -> Vec<u8> {
     let mut out = message_head(bytes.len());
     out.extend_from_slice(bytes);
     out
 }
 
-/// Announces a message of `bytes` bytes.
+/// Encodes the length prefix of a message of `bytes` bytes.
 pub fn message_head(bytes: usize) -> Vec<u8> {
     let mut out = vec![0];
     out.extend_from_slice(&u32::try_from(bytes).expect("messages are below 4 GiB").to_be_bytes());

@@ -1,7 +1,7 @@
-//! HTTP/2, by the rules and against them.
+//! HTTP/2 clients, both compliant and malicious.
 
-pub(super) mod frame; // its bytes
+pub(super) mod frame; // encoding of frames
 
 pub(super) mod connection; // a raw connection
 pub(super) mod requests; // requests as bytes and calls
-pub(super) mod session; // HTTP/2 by the rules
+pub(super) mod session; // a compliant client

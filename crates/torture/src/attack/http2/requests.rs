@@ -1,4 +1,4 @@
-//! Requests of attackers, as bytes and as calls.
+//! Requests of attackers, encoded and as calls.
 
 use std::io;
 use std::time::Duration;
@@ -17,20 +17,21 @@ pub const TXN: &str = "/etcdserverpb.KV/Txn";
 pub const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 pub const HASH_KV: &str = "/etcdserverpb.Maintenance/HashKV";
 
-/// h2 closes a connection after small answers that sum up to half of this: enough for hundreds of thousands.
+/// h2 closes a connection once small responses add up to half of this window; this suffices for
+/// hundreds of thousands.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Field 2 of TxnRequest, `success`, and field 4 of RequestOp, `request_txn`: tags with wire type 2.
 const SUCCESS: u8 = 2 << 3 | 2;
 const REQUEST_TXN: u8 = 4 << 3 | 2;
-/// Largest request by default, and room for what etcd counts besides.
+/// Default limit of a request, minus etcd's overhead.
 const REQUEST_BYTES_MAX: usize = (3 << 20) / 2 - 1024;
 /// Largest message by default.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
-/// Operations of one transaction by default.
+/// Default limit of operations per transaction.
 const OPERATIONS_MAX: usize = 128;
 
-/// A connection by the rules, for calls that take `timeout` at most.
+/// Opens a compliant connection; calls time out after `timeout`.
 pub async fn connect(port: u16, timeout: Duration) -> io::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).map_err(io::Error::other)?;
     let endpoint = endpoint.connect_timeout(timeout).timeout(timeout);
@@ -51,16 +52,16 @@ pub fn range(key: &[u8], end: &[u8]) -> Vec<u8> {
     RangeRequest { key, range_end, ..RangeRequest::default() }.encode_to_vec()
 }
 
-/// The hash of everything, now.
+/// Encodes a request for the hash of all keys at the current revision.
 pub fn hash_kv() -> Vec<u8> {
     HashKvRequest { revision: 0 }.encode_to_vec()
 }
 
-/// A put within `depth` transactions, each the only operation of the next.
+/// Encodes a put within `depth` nested transactions, each the only operation of its parent.
 pub fn nested_txn(depth: usize) -> Vec<u8> {
     let put = PutRequest { key: Bytes::from_static(b"deep"), ..PutRequest::default() };
     let innermost = TxnRequest { success: vec![op(Request::RequestPut(put))], ..TxnRequest::default() };
-    // From the inside out, written backwards: each level puts its tags and lengths in front.
+    // Built from the inside out in reverse: each level prepends its tags and lengths.
     let mut reversed: Vec<u8> = innermost.encode_to_vec().into_iter().rev().collect();
     for _ in 1..depth {
         for tag in [REQUEST_TXN, SUCCESS] {
@@ -76,9 +77,9 @@ pub fn nested_txn(depth: usize) -> Vec<u8> {
     reversed
 }
 
-/// The most operations that one request may hold: etcd takes from the limit of a transaction what its parents
-/// have, so three levels of a third each are the widest. Most operations read: what is written stays in
-/// memory for good reason.
+/// Encodes a request with the maximum number of operations. etcd subtracts the operations of the
+/// parents from the limit of a transaction, so three levels of a third each are the widest. Most
+/// operations are reads, because the memory of written values is legitimate.
 pub fn wide_txn() -> Vec<u8> {
     const PUTS: usize = 4;
     let width = OPERATIONS_MAX / 3;
@@ -105,18 +106,18 @@ pub fn wide_txn() -> Vec<u8> {
     txn((0..width).map(middle).collect()).encode_to_vec()
 }
 
-/// A million operations without a request, two bytes each, in the largest message.
+/// Encodes a million operations without a request, two bytes each, in the largest message.
 pub fn countless_txn() -> Vec<u8> {
     [SUCCESS, 0].repeat(MESSAGE_BYTES_MAX / 2)
 }
 
-/// Operations without a request below a nested transaction, as many as a message of 64 KiB has.
+/// Encodes operations without a request below a nested transaction, as many as fit into 64 KiB.
 pub fn countless_nested_txn() -> Vec<u8> {
     let txn = |success| TxnRequest { success, ..TxnRequest::default() };
     txn(vec![op(Request::RequestTxn(txn(vec![RequestOp::default(); 32_000])))]).encode_to_vec()
 }
 
-/// A put of `bytes` bytes, or the largest that is allowed.
+/// Returns a put of `bytes` bytes, at most the largest that is allowed.
 pub fn large_put(key: Bytes, bytes: usize) -> PutRequest {
     PutRequest { key, value: Bytes::from(vec![b'v'; bytes.min(REQUEST_BYTES_MAX)]), ..PutRequest::default() }
 }

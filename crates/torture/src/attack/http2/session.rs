@@ -1,4 +1,4 @@
-//! An HTTP/2 client that keeps the rules, for attackers whose frames are allowed: flow control is respected.
+//! A compliant HTTP/2 client that respects flow control, for attacks with legal frames.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::connection::dial;
 
-/// Larger than any answer to an attacker.
+/// Larger than any response to an attacker.
 const WINDOW_BYTES: u32 = 64 << 20;
 
 pub struct Http2Session {
@@ -37,7 +37,7 @@ impl Http2Session {
         self.driver.is_finished()
     }
 
-    /// Opens a call once the server takes one more stream.
+    /// Opens a call once the server permits another stream.
     pub async fn call(&mut self, path: &str) -> io::Result<(ResponseFuture, SendStream<Bytes>)> {
         self.sender = self.sender.clone().ready().await.map_err(io::Error::other)?;
         let request = Request::builder()
@@ -58,7 +58,7 @@ impl Drop for Http2Session {
     }
 }
 
-/// Sends a body as the windows allow.
+/// Sends a body as the windows permit.
 pub async fn send_body(stream: &mut SendStream<Bytes>, mut body: Bytes, is_last: bool) -> io::Result<()> {
     while !body.is_empty() {
         stream.reserve_capacity(body.len());
@@ -71,7 +71,7 @@ pub async fn send_body(stream: &mut SendStream<Bytes>, mut body: Bytes, is_last:
     Ok(())
 }
 
-/// Reads an answer to its end.
+/// Reads a response to the end of its body.
 pub async fn finish(response: ResponseFuture) -> io::Result<()> {
     let mut body = response.await.map_err(io::Error::other)?.into_body();
     while let Some(chunk) = body.data().await {

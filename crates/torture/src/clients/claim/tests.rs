@@ -1,4 +1,4 @@
-//! A checker that never failed proves nothing: each law is broken once.
+//! Violates each law once, to prove that the checker detects it.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails here has found something")]
 
@@ -8,7 +8,8 @@ fn bytes(text: &str) -> Bytes {
     Bytes::from(text.to_owned())
 }
 
-/// `put k=v @2 ..5` asked at 1, answered at 5 with revision 2; without a revision, never answered.
+/// Parses `put k=v @2 ..5`: requested at 1, acknowledged at 5 with revision 2; never acknowledged
+/// without a revision.
 fn claim(line: &str) -> Claim {
     let words: Vec<&str> = line.split_whitespace().collect();
     let pair = |text: &str| {
@@ -32,7 +33,7 @@ fn claim(line: &str) -> Claim {
     Claim { effect, asked_at: number("from").unwrap_or(1), answer }
 }
 
-/// `revision 3: a=1@2 b=2@3`.
+/// Parses `revision 3: a=1@2 b=2@3`.
 fn state(text: &str) -> MemberKeys {
     let (revision, keys) = text.split_once(':').unwrap();
     let found = |word: &str| {

@@ -5,8 +5,8 @@
 use super::*;
 use crate::disk::loss::Manner;
 
-/// Plays a story: one operation per word of `create:F:name`, `write:F:offset:text`, `cut:F:length`, `sync:F`,
-/// `begin:F`, `end`, `rename:a:b`, `remove:a`, `mkdir:F:name`, `open:F:name`.
+/// Plays a sequence of operations, one per word of `create:F:name`, `write:F:offset:text`, `cut:F:length`,
+/// `sync:F`, `begin:F`, `end`, `rename:a:b`, `remove:a`, `mkdir:F:name`, `open:F:name`.
 fn played(story: &str) -> DiskImage {
     let mut disk = DiskImage::new();
     let mut play = |operation: DiskOperation| disk.play(&operation).unwrap();
@@ -39,7 +39,7 @@ fn played(story: &str) -> DiskImage {
     disk
 }
 
-/// Files and their bytes after a power cut.
+/// Returns the files and their contents after a power loss.
 fn left(disk: &DiskImage, manner: Manner, seed: u64) -> String {
     fn list(dir: &Path, prefix: &str, into: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {

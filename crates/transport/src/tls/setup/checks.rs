@@ -1,7 +1,7 @@
-//! What is asked of a certificate beyond its chain: names, the address that it is used from, revocation.
+//! Checks of a certificate beyond its chain: names, the address that it is used from, revocation.
 //!
-//! Every connection is checked, one that resumes a session too: such a handshake verifies no chain. Names and
-//! serials are checked within the handshake as well, which ends with an alert then.
+//! Every connection is checked, including resumed sessions, in which the handshake does not verify a chain.
+//! Names and serials are also checked within the handshake, which then fails with an alert.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -15,10 +15,9 @@ use super::lookups::Lookups;
 use certificates::{Certificate, CertificateRefusal, ChainCheck, is_valid_for};
 use config::PortTls;
 
-/// Names of a refused certificate that are logged.
+/// Number of names of a rejected certificate that are logged.
 const SHOWN_NAMES_MAX: usize = 32;
 
-/// The checks of one port.
 #[derive(Debug, Default)]
 pub struct Checks {
     common_names: Vec<String>,
@@ -29,7 +28,7 @@ pub struct Checks {
     accepts_any_server: bool,
 }
 
-/// Why a certificate was not admitted.
+/// Reason for rejecting a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckRefusal {
     #[error("{0}")]
@@ -58,7 +57,7 @@ impl Checks {
         }
     }
 
-    /// Checks the certificates of a connection from `remote`. None were shown where none are required.
+    /// Checks the certificates of a connection from `remote`. The chain may be empty if none is required.
     pub async fn check(
         &self,
         chain: &[CertificateDer<'_>],
@@ -71,7 +70,7 @@ impl Checks {
         Names::of(&certificate).check(&certificate, remote, lookups).await
     }
 
-    /// Checks the certificates of a server. That they are for its host is rustls's part.
+    /// Checks the certificates of a server. rustls verifies that they match its host.
     pub fn check_server(&self, chain: &[CertificateDer<'_>]) -> Result<(), CheckRefusal> {
         if self.accepts_any_server { Ok(()) } else { self.check_chain(chain) }
     }
@@ -114,19 +113,19 @@ impl ChainCheck for Checks {
     }
 }
 
-/// The common name of a certificate; empty if it has none.
+/// Returns the common name of a certificate; empty if it has none.
 pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     Certificate::parse(der).ok().map(|certificate| certificate.common_name().to_owned())
 }
 
-/// An address of a certificate; of another length than addresses have, its bytes.
+/// Formats an address of a certificate; as raw bytes if it has an unusual length.
 fn shown(bytes: &[u8]) -> String {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
     address.map_or_else(|_| format!("{bytes:?}"), |address| address.to_string())
 }
 
-/// Alternative names of a certificate, as far as etcd compares them with an address.
+/// Alternative names of a certificate that etcd compares with an address.
 struct Names {
     addresses: Vec<String>,
     dns: Vec<String>,
@@ -145,8 +144,8 @@ impl Names {
         names
     }
 
-    /// A certificate without such names passes. With addresses, one of them must be `remote`; with DNS names,
-    /// one must lead to it, forwards or backwards. Either suffices.
+    /// Accepts a certificate without such names. Otherwise one of the addresses must be `remote`, or one of
+    /// the DNS names must resolve to it, by forward or reverse lookup.
     async fn check(
         &self,
         certificate: &Certificate<'_>,
@@ -158,7 +157,7 @@ impl Names {
         if is_free || by_address || lookups.lead_to(&self.dns, remote).await {
             return Ok(());
         }
-        // In the words of etcd, which is Go's error where the certificate has addresses alone.
+        // etcd's wording, which is Go's error if the certificate has only addresses.
         let some = |names: &[String]| names.iter().take(SHOWN_NAMES_MAX).cloned().collect::<Vec<_>>();
         let reason = if self.dns.is_empty() {
             format!("x509: certificate is valid for {}, not {remote}", some(&self.addresses).join(", "))

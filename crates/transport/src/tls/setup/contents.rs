@@ -1,4 +1,4 @@
-//! The files that TLS of a port is made of.
+//! The TLS files of a port.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,11 @@ use tokio_rustls::rustls;
 use certificates::{CertificatePair, FileError, PemFile};
 use config::{KeyPair, PortTls};
 
-/// All files of one port.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
     pub shown: Option<CertificatePair>,
     pub own: Option<CertificatePair>,
-    /// None if none was named.
+    /// None if not configured.
     pub authorities: Option<PemFile>,
     pub revoked: Option<PemFile>,
 }
@@ -33,12 +32,13 @@ impl Contents {
 }
 
 impl Contents {
-    /// Files of certificates, each with when the first of them ends, in seconds since 1970.
+    /// Returns the certificate files with the time at which their first certificate expires, in seconds
+    /// since 1970.
     pub fn ends(&self) -> Vec<(&Path, i64)> {
         self.pairs().chain(&self.authorities).filter_map(PemFile::end).collect()
     }
 
-    /// The same without authorities.
+    /// Like `ends`, without authorities.
     pub fn ends_of_pairs(&self) -> Vec<(&Path, i64)> {
         self.pairs().filter_map(PemFile::end).collect()
     }
@@ -48,7 +48,7 @@ impl Contents {
     }
 }
 
-/// Why TLS cannot be set up.
+/// Error of the TLS setup.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error(transparent)]

@@ -1,11 +1,11 @@
-//! The newest usable configuration of a port.
+//! The latest usable configuration of a port.
 //!
 //! ```text
-//!   every RELOAD_EVERY: read the files ──same bytes──▶ nothing
+//!   every RELOAD_EVERY: read the files ──same bytes──▶ no change
 //!                             └──other bytes──▶ build ──▶ swap, or log why not and keep the last good one
 //! ```
 //!
-//! Open connections keep the configuration that they began with.
+//! Open connections retain their initial configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use config::PortTls;
 use process::log::causes;
 use process::shutdown::Stop;
 
-/// Files change some times a month. This is how long a new revocation list or certificate may take to be
-/// used, at the cost of reading some kilobytes.
+/// Delay until a new revocation list or certificate takes effect, at the cost of reading some kilobytes.
+/// Files change a few times a month.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A certificate that ends within this time is warned of, once a day.
+/// Certificates that expire within this time are logged as a warning once a day.
 const WARNED_BEFORE: Duration = DAY.saturating_mul(14);
 
-/// The configuration of one port.
+/// Configuration of a port, reloadable.
 pub struct Live {
     port: PortTls,
     used: PortKind,
@@ -37,12 +37,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// Of the client port.
+    /// Loads the configuration of the client port.
     pub fn clients(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
         Live::load(port, PortKind::Clients)
     }
 
-    /// Of the peer port, and of connections to those of others.
+    /// Loads the configuration of the peer port, and of connections to other members' peer ports.
     pub fn peers(port: PortTls) -> Result<(Arc<Live>, Reload), TlsError> {
         Live::load(port, PortKind::Peers)
     }
@@ -60,7 +60,7 @@ impl Live {
         Some((Arc::clone(loaded.server.as_ref()?), Arc::clone(&loaded.checks)))
     }
 
-    /// The port, and when the first certificate that is shown there ends, in seconds since 1970.
+    /// Returns the port and the earliest expiry of its presented certificates, in seconds since 1970.
     pub fn certificate_end(&self) -> Option<(PortKind, i64)> {
         Some((self.used, self.loaded.lock().certificate_end?))
     }
@@ -71,24 +71,25 @@ impl Live {
     }
 }
 
-/// Follows the files of a port.
+/// Reloads the files of a port when they change.
 pub struct Reload {
     live: Arc<Live>,
-    /// What the configuration was built from.
+    /// Files of the current configuration.
     contents: Contents,
-    /// The error that was logged last, so that it is logged once.
+    /// Last logged error, to log it once.
     said: Option<String>,
-    /// When certificates that end were warned of last.
+    /// Time of the last expiry warning.
     warned: Option<Instant>,
 }
 
 impl Reload {
-    /// Files of certificates, each with when the first of them ends, in seconds since 1970.
+    /// Returns the certificate files with the time at which their first certificate expires, in seconds
+    /// since 1970.
     pub fn certificate_ends(&self) -> Vec<(&Path, i64)> {
         self.contents.ends()
     }
 
-    /// Runs until `stop`. To be spawned where no requests are served.
+    /// Runs until `stop`. Spawn it on a runtime that does not serve requests.
     pub async fn run(mut self, stop: Stop) {
         loop {
             if self.warned.is_none_or(|warned| warned.elapsed() >= DAY) {

@@ -1,4 +1,4 @@
-//! From files to rustls's configurations.
+//! Builds rustls configurations from files.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use super::contents::{Contents, TlsError};
 use certificates::{FileError, Roots, Verifier, system_roots, with_p521};
 use config::PortTls;
 
-/// What a connection of one port needs, all made from one reading of the files.
+/// Configuration of a port, built from a consistent read of the files.
 pub struct LoadedFiles {
-    /// None if there is no certificate to show.
+    /// None without a certificate to present.
     pub server: Option<Arc<ServerConfig>>,
     pub client: Option<Arc<ClientConfig>>,
     pub checks: Arc<Checks>,
-    /// When the first certificate that is shown ends, in seconds since 1970.
+    /// Earliest expiry of the presented certificates, in seconds since 1970.
     pub certificate_end: Option<i64>,
 }
 
-/// Which of the two configurations a port needs, and what may be spoken inside.
+/// Selects the configurations that a port needs and its application protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
-    /// Others connect.
+    /// Accepts connections.
     Clients,
-    /// Others connect, and this member connects to others.
+    /// Accepts connections, and connects to other members.
     Peers,
 }
 
 impl PortKind {
-    /// In logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             PortKind::Clients => "client",
@@ -53,7 +53,7 @@ impl LoadedFiles {
     pub fn build(port: &PortTls, used: PortKind, contents: &Contents) -> Result<LoadedFiles, TlsError> {
         let provider = Arc::new(provider(port));
         let revoked = contents.revoked.as_ref().map(|list| list.revoked()).transpose()?.unwrap_or_default();
-        // An own pair is checked even where it is not used.
+        // The separate client pair is checked even if it is not used.
         let checks = Arc::new(Checks::new(port, revoked));
         let client = client(port, used, contents, &provider, &checks)?;
         Ok(LoadedFiles {
@@ -69,7 +69,7 @@ fn provider(port: &PortTls) -> CryptoProvider {
     let mut provider = with_p521(ring::default_provider());
     let wanted = &port.protocol.suites;
     if !wanted.is_empty() {
-        // Those of TLS 1.3 are not chosen, as in Go.
+        // TLS 1.3 suites are not configurable, like in Go.
         provider.cipher_suites.retain(|suite| suite.tls13().is_some() || wanted.contains(suite));
     }
     provider
@@ -103,8 +103,8 @@ fn server(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown.certified(provider)?)));
     config.alpn_protocols = used.alpn();
-    // A client that comes back resumes its session, which costs no asymmetric operation for its certificate.
-    // The key of the tickets is new with each configuration: what an older one admitted is verified again.
+    // A returning client resumes its session, which saves the asymmetric operation for its certificate. Each
+    // configuration has a new ticket key: sessions admitted by an older one are verified again.
     config.ticketer = ring::Ticketer::new()?;
     Ok(Some(Arc::new(config)))
 }

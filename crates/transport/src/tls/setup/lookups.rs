@@ -1,18 +1,18 @@
-//! Whether names of a certificate lead to the address that it is used from, by the system's resolver.
+//! Checks with the system's resolver that names of a certificate lead to the address that it is used from.
 //!
-//! A lookup blocks a thread, for half a minute if the name server is silent, and cannot be interrupted. Only
-//! certificates of the port's authority lead here. Their names were chosen by the authority; the name of an
-//! address by the network that it belongs to.
+//! A lookup blocks a thread, for half a minute if the name server does not respond, and cannot be
+//! interrupted. Only certificates of the port's authority cause lookups. The authority chose their names;
+//! the network that an address belongs to chose its name.
 //!
 //! Invariants:
-//! - Of one certificate at most [`HOSTS_MAX`] names are looked up. The handshake's deadline bounds the wait.
-//! - Certificates used from one address hold at most [`OF_ONE_ADDRESS_MAX`] threads. What comes meanwhile
-//!   from the same address waits; others do not.
-//! - All hold at most [`HOSTS_AT_ONCE_MAX`] threads for hosts, and [`ADDRESSES_AT_ONCE_MAX`] for names of
-//!   addresses. The latter never delay the former.
-//! - The same question is asked once at a time. So a silent server of one name costs one thread, however
-//!   often and from wherever its certificate is used, and its other names are looked up. One certificate
-//!   never holds all threads for hosts.
+//! - At most [`HOSTS_MAX`] names per certificate are looked up. The handshake's deadline bounds the wait.
+//! - Certificates used from the same address occupy at most [`OF_ONE_ADDRESS_MAX`] threads. Further lookups
+//!   for that address wait without delaying other addresses.
+//! - The total is at most [`HOSTS_AT_ONCE_MAX`] threads for hosts, and [`ADDRESSES_AT_ONCE_MAX`] for names
+//!   of addresses. The latter never delay the former.
+//! - Identical lookups are shared. An unresponsive name server for one name thus costs one thread,
+//!   regardless of how often and from which addresses its certificate is used, and the remaining names are
+//!   still looked up. A single certificate never occupies all threads for hosts.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,30 +25,29 @@ use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A certificate of a member names about ten hosts: its own names, with and without each domain.
+/// A member's certificate has about ten host names: with and without each domain.
 const HOSTS_MAX: usize = 32;
-/// Longer names are no host names (RFC 1035, 2.3.4).
+/// Longest valid host name (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
-/// The name of the address, and seven hosts.
+/// The reverse lookup of the address, and seven hosts.
 const OF_ONE_ADDRESS_MAX: usize = 8;
-/// Two certificates with silent names only, from any number of addresses.
+/// Two certificates with only unresponsive names, from any number of addresses.
 const HOSTS_AT_ONCE_MAX: usize = 2 * HOSTS_MAX;
-/// As many addresses whose name servers are silent. More of them delay members that are known by wildcards
-/// only.
+/// Addresses with an unresponsive name server. More of them delay members that are known only by wildcards.
 const ADDRESSES_AT_ONCE_MAX: usize = 32;
 
-/// What the system's resolver is asked.
+/// A query to the system's resolver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Question {
     NameOf(IpAddr),
     AddressesOf(String),
 }
 
-/// Addresses are in canonical form.
+/// Looks up a name or address. Addresses are in canonical form.
 type NameLookup = fn(&Question) -> io::Result<Vec<String>>;
 type SharedAnswer = Shared<Pin<Box<dyn Future<Output = Vec<String>> + Send>>>;
 
-/// Lookups of one port. Cheap to clone; clones share the bounds.
+/// Lookups of a port. Cheap to clone; clones share the bounds.
 #[derive(Clone)]
 pub struct Lookups(Arc<LookupState>);
 
@@ -57,7 +56,7 @@ struct LookupState {
     under_way: Mutex<HashMap<Question, SharedAnswer>>,
     hosts: Arc<Semaphore>,
     addresses: Arc<Semaphore>,
-    /// Of each address from which a certificate is used now.
+    /// Permits per address from which a certificate is currently in use.
     of_one: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
@@ -84,8 +83,8 @@ impl Lookups {
         }))
     }
 
-    /// Whether the name of `remote` is one of `names`, of which some may be wildcards, or one of them has the
-    /// address `remote`. To be bounded in time by the caller, and to be dropped at any time.
+    /// Reports whether the name of `remote` matches one of `names`, which may be wildcards, or one of them
+    /// resolves to `remote`. Has no timeout; cancel-safe.
     pub async fn lead_to(&self, names: &[String], remote: IpAddr) -> bool {
         if names.is_empty() {
             return false;
@@ -115,7 +114,7 @@ impl Lookups {
         }
     }
 
-    /// The answer, empty if there is none, once there is a thread for `remote`.
+    /// Returns the result, empty on failure, once there is a thread for `remote`.
     async fn ask(&self, remote: IpAddr, question: Question) -> Vec<String> {
         let known = self.0.under_way.lock().get(&question).cloned();
         let answer = match known {
@@ -134,8 +133,8 @@ impl Lookups {
         answer.await
     }
 
-    /// Asks in a thread. The permits are held until it is free again, which may be after the handshake was
-    /// given up.
+    /// Runs the lookup in a thread. The permits are held until the thread is free again, possibly after the
+    /// handshake was abandoned.
     fn begin(&self, question: Question, permits: [OwnedSemaphorePermit; 2]) -> SharedAnswer {
         let mut under_way = self.0.under_way.lock();
         if let Some(answer) = under_way.get(&question) {
@@ -158,7 +157,7 @@ impl Lookups {
         if let Some(threads) = of_one.get(&remote).and_then(Weak::upgrade) {
             return threads;
         }
-        // As many as there are handshakes and threads.
+        // Bounded by the number of handshakes and threads.
         of_one.retain(|_, threads| threads.strong_count() > 0);
         let threads = Arc::new(Semaphore::new(OF_ONE_ADDRESS_MAX));
         of_one.insert(remote, Arc::downgrade(&threads));
@@ -166,7 +165,7 @@ impl Lookups {
     }
 }
 
-/// As etcd compares the name of an address.
+/// Matches a name like etcd does for reverse lookups.
 fn is_one_of(name: &str, names: &[String]) -> bool {
     names.iter().any(|known| {
         let is_wildcard = known.starts_with("*.");
@@ -208,7 +207,7 @@ mod tests {
             (&["a.back.test"], true),
             (&["*.back.test"], true),
             (&["*.a.back.test"], false),
-            // No wildcard without its dot, and none of a part of a label.
+            // Wildcards need their dot, and match complete labels only.
             (&["*back.test"], false),
             (&["*.ack.test"], false),
         ] {
@@ -233,7 +232,7 @@ mod tests {
 
     static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-    /// Names of addresses and names of `silent` are answered once `ANSWERS` says so.
+    /// Blocks reverse lookups and lookups of `silent` names until `ANSWERS` is set.
     fn silent(question: &Question) -> io::Result<Vec<String>> {
         if !matches!(question, AddressesOf(host) if !host.starts_with("silent")) {
             ANSWERS.1.wait_while(&mut ANSWERS.0.lock(), |answers| !*answers);
@@ -241,7 +240,7 @@ mod tests {
         Ok(names(&["10.0.0.1"]))
     }
 
-    /// Threads for hosts and for names of addresses.
+    /// Returns the threads in use for hosts and for names of addresses.
     fn held(lookups: &Lookups) -> (usize, usize) {
         let (hosts, addresses) = (&lookups.0.hosts, &lookups.0.addresses);
         (HOSTS_AT_ONCE_MAX - hosts.available_permits(), ADDRESSES_AT_ONCE_MAX - addresses.available_permits())
@@ -250,13 +249,13 @@ mod tests {
     #[tokio::test]
     async fn names_that_no_server_answers_hold_few_threads_and_delay_no_other_address() {
         let lookups = Lookups::with(silent);
-        // A member with two names that are silent, as is that of its address.
+        // A member with two unresponsive names and an unresponsive reverse lookup.
         let mixed = names(&["silent1.test", "silent2.test", "home.test"]);
         for _ in 0..100 {
             assert_eq!(timeout(PATIENCE, lookups.lead_to(&mixed, HOME)).await, Ok(true));
         }
         assert_eq!(held(&lookups), (2, 1), "each question once");
-        // A neighbour shows certificates with silent names. Each handshake is given up.
+        // A neighbour presents certificates with unresponsive names. Each handshake is abandoned.
         for round in 0..100 {
             let many: Vec<String> = (0..100).map(|number| format!("silent{round}-{number}.test")).collect();
             timeout(Duration::from_millis(1), lookups.lead_to(&many, NEIGHBOUR)).await.unwrap_err();

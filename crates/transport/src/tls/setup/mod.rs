@@ -1,4 +1,4 @@
-//! What a handshake needs, made of a port's files: rustls's configurations and the checks of certificates.
+//! Handshake configuration from a port's files: rustls configurations and certificate checks.
 
 mod contents; // the files
 mod self_signed; // certificates of --auto-tls
@@ -7,7 +7,7 @@ mod checks; // names, addresses, revocation
 mod loaded; // rustls's configurations
 mod lookups; // addresses of the names
 
-mod live; // the newest of them
+mod live; // the latest configuration
 
 pub(super) use checks::common_name;
 pub(super) use live::{Live, Reload};
@@ -18,4 +18,4 @@ pub(super) use self_signed::with_self_signed;
 pub use contents::TlsError;
 
 #[cfg(test)]
-mod tests; // answers of etcd
+mod tests; // decisions of etcd

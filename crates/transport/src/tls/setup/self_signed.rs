@@ -1,5 +1,5 @@
-//! Certificates of `--auto-tls` and `--peer-auto-tls`: made once, kept in the data directory, made again once
-//! they have expired.
+//! Certificates of `--auto-tls` and `--peer-auto-tls`: created once, stored in the data directory, and
+//! replaced after they have expired.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,7 +20,8 @@ use super::contents::TlsError;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The same TLS with a pair of files. `directory` is that of the port below the data directory.
+/// Returns the settings with a self-signed pair. `directory` is the port's directory below the data
+/// directory.
 pub fn with_self_signed(
     port: &PortTls,
     directory: &Path,
@@ -37,8 +38,8 @@ pub fn with_self_signed(
     Ok(PortTls { shown: Some(pair), ..port.clone() })
 }
 
-/// Whether the pair is whole, valid today, and one: a start that was cut short may have replaced the key
-/// alone.
+/// Reports whether certificate and key are complete, currently valid, and match: an interrupted start may
+/// have replaced only the key.
 fn is_usable(pair: &config::KeyPair) -> bool {
     let certificate = CertificateDer::from_pem_file(&pair.certificate).ok();
     let key = std::fs::read_to_string(&pair.key).ok().and_then(|text| KeyPair::from_pem(&text).ok());
@@ -50,7 +51,7 @@ fn is_usable(pair: &config::KeyPair) -> bool {
 }
 
 fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Result<(), TlsError> {
-    // What is dialled on a Unix socket is the name of this machine.
+    // Unix sockets are dialled with the name of this machine.
     let name = |url: &Url| if url.scheme().is_unix() { "localhost" } else { url.host() }.to_owned();
     let mut hosts: Vec<String> = urls.iter().map(name).collect();
     hosts.retain(|host| !host.is_empty());
@@ -62,7 +63,7 @@ fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Re
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let now = SystemTime::now();
-    // Ten thousand years and more are no date of a certificate.
+    // Years beyond 9999 are not representable in a certificate.
     let lifetime = YEAR * u32::try_from(years.min(100)).unwrap_or(100);
     params.not_before = now.into();
     params.not_after = (now + lifetime).into();
@@ -74,7 +75,7 @@ fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Re
     Ok(())
 }
 
-/// The file appears whole or not at all. Readable by the user of the process only.
+/// Writes the file atomically, readable by the process's user only.
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), TlsError> {
     let failed = |source| TlsError::Write { path: path.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Certificates that etcd was asked about, by `interop/cmd/certificates`, in handshakes of both versions.
+//! Certificates that `interop/cmd/certificates` checked with etcd, in handshakes of both versions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use process::log::causes;
 
 const RECORDED: &str = include_str!("etcd.tsv");
 
-/// Where etcd's answer is the other one. `docs/etcd-compat.md` has the reasons.
+/// Cases in which etcd decides differently. `docs/etcd-compat.md` has the reasons.
 const DIFFERENT: [(&str, &str); 10] = [
     ("client", "algorithm of the signature with parameters"),
     ("client", "version 2 with extensions"),
@@ -74,7 +74,7 @@ fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A pair that is not asked about.
+/// Returns a pair that is not under test.
 fn own_pair(directory: &Path) -> KeyPair {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
@@ -88,7 +88,7 @@ fn load(port: &PortTls, used: PortKind) -> Result<LoadedFiles, TlsError> {
     LoadedFiles::build(port, used, &Contents::read(port)?)
 }
 
-/// A handshake in memory.
+/// Runs a handshake in memory.
 fn shake(client: Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<NamedGroup, Error> {
     let mut client = ClientConnection::new(client, ServerName::try_from("127.0.0.1").unwrap()).unwrap();
     let mut server = ServerConnection::new(server).unwrap();
@@ -110,7 +110,7 @@ fn shake(client: Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<NamedGr
     Ok(server.negotiated_key_exchange_group().unwrap().name())
 }
 
-/// Why a certificate is not accepted by a member in its role.
+/// Returns the reason if a member rejects the certificate in its role.
 fn refusal(case: &Case, directory: &Path, is_tls13: bool) -> Option<String> {
     let own = own_pair(directory);
     let roots = Some(write(directory, "roots.pem", &pem("CERTIFICATE", &case.roots)));
@@ -127,7 +127,7 @@ fn refusal(case: &Case, directory: &Path, is_tls13: bool) -> Option<String> {
         Err(error) => return Some(causes(&error)),
     };
     let judge = || load(&judging, PortKind::Peers).unwrap();
-    // An alert of the other side has no reason.
+    // An alert from the peer carries no reason.
     let ended = match case.role {
         "client" => shake(shown.client.unwrap(), judge().server.unwrap()),
         "server" => shake(judge().client.unwrap(), shown.server.unwrap()),
@@ -156,12 +156,11 @@ fn certificates_are_accepted_where_etcd_accepts_them() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether clients with a chain are admitted.
 fn is_admitted(verifier: &Verifier, chain: &[CertificateDer<'_>]) -> bool {
     verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).is_ok()
 }
 
-/// None if one of the roots is malformed.
+/// Returns None if one of the roots is malformed.
 fn verifier_of(roots: &[&str]) -> Option<Verifier> {
     let mut trusted = Roots::default();
     ders(roots).into_iter().try_for_each(|root| trusted.add(root)).ok()?;
@@ -221,7 +220,7 @@ fn who_does_not_have_the_key_of_a_certificate_is_refused() {
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let stolen = CertifiedKey::new(chain, provider.key_provider.load_private_key(key).unwrap());
     let stolen = Arc::new(SingleCertAndKey::from(stolen));
-    // The certificate is trusted, so that the key alone is wrong.
+    // The certificate is trusted, so only the key is wrong.
     let (shown, trusted_ca_file) = (Some(own.clone()), Some(own.certificate));
     let port = PortTls { shown, trusted_ca_file, requires_certificate: true, ..PortTls::default() };
     let any = PortTls { is_self_signed: true, ..port.clone() };
@@ -344,7 +343,7 @@ fn a_file_that_cannot_be_used_is_named_with_what_is_wrong_and_what_to_do() {
         let path = directory.path().join(name).display().to_string();
         assert!(said.starts_with(&path) && said.contains(wanted), "{name} {wanted}: {said}");
     }
-    // Another label than that of its form.
+    // A PEM label that does not match the key's encoding.
     write(directory.path(), "own.pem", &good);
     write(directory.path(), "own.key", &key.replace(" PRIVATE", " EC PRIVATE"));
     let port = PortTls { shown: Some(own.clone()), ..PortTls::default() };
