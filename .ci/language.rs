@@ -1,4 +1,5 @@
-//! Checks the language of code and pages: lines of at most 110 columns, and words that usually make a sentence vague.
+//! Checks the language of code and pages: words that usually make a sentence vague, and lines of code of at most
+//! 110 columns. Lines of pages have any length: to wrap them has joined commands into prose.
 //!
 //! usage: language LIMITS FILE…
 //!
@@ -45,7 +46,8 @@ fn main() {
         let group = group(&file);
         let counts = found.entry(group.clone()).or_default();
         for (number, line) in prose(&file, &text) {
-            let one = count(line);
+            let mut one = count(line);
+            one.lines *= usize::from(!file.ends_with(".md"));
             counts.words += one.words;
             counts.lines += one.lines;
             if one != Counts::default() {

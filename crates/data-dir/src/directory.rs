@@ -45,6 +45,12 @@ pub enum DirectoryError {
     )]
     Etcd(PathBuf),
     #[error(
+        "identity.json of kv-server found next to member/ of etcd in {path}: etcd was started here by \
+         mistake; remove {path}/member",
+        path = .0.display()
+    )]
+    EtcdInside(PathBuf),
+    #[error(
         "{path} is an archive: choose another directory, and make it a member's with \
          `kv-server restore --from {path}`",
         path = .0.display()
@@ -77,7 +83,9 @@ impl Directory {
     /// Errors: the detected kind of directory.
     pub fn check(path: &Path, wal_dir: Option<&Path>) -> Result<(), DirectoryError> {
         if path.join("member").exists() {
-            return Err(DirectoryError::Etcd(path.to_owned()));
+            let is_ours = Directory::identity_in(path).exists();
+            let refused = if is_ours { DirectoryError::EtcdInside } else { DirectoryError::Etcd };
+            return Err(refused(path.to_owned()));
         }
         let mut directories = [Some(path), wal_dir].into_iter().flatten();
         if let Some(archive) = directories.find(|dir| dir.join(ARCHIVE).exists()) {
@@ -238,16 +246,18 @@ mod tests {
     fn a_directory_of_another_kind_is_left_as_it_was() {
         for (made, data, log, wanted) in [
             ("other/member", "other", None, "is a data directory of etcd"),
+            ("other/identity.json other/member", "other", None, "etcd was started here by mistake; remove "),
             ("other/archive.json", "other", None, "other is an archive"),
             ("other/archive.json", "new", Some("other"), "other is an archive"),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            std::fs::create_dir_all(dir.path().join(made)).unwrap();
+            let made: Vec<&str> = made.split(' ').collect();
+            made.iter().for_each(|made| std::fs::create_dir_all(dir.path().join(made)).unwrap());
             let log = log.map(|log| dir.path().join(log));
             let refused = Directory::open(&dir.path().join(data), log.as_deref()).unwrap_err().to_string();
             assert!(refused.contains(wanted), "{refused}");
             let counts = ["", "other"].map(|name| std::fs::read_dir(dir.path().join(name)).unwrap().count());
-            assert_eq!(counts, [1, 1], "something was made");
+            assert_eq!(counts, [1, made.len()], "something was made");
         }
     }
 

@@ -93,14 +93,7 @@ pub fn run(
     if let Some(name) = arguments.peek().and_then(named) {
         arguments.next();
         descriptors::raise();
-        let arguments: Vec<OsString> = arguments.collect();
-        return if tools::live_import::is_wanted(&arguments) {
-            tools::live_import::run(name, arguments.into_iter())
-        } else if tools::archive::is_wanted(&arguments) {
-            tools::archive::run_restore(name, arguments.into_iter())
-        } else {
-            tools::import::run(name, arguments.into_iter())
-        };
+        return tools::command_line::run_import(name, arguments);
     }
     if arguments.next_if(|first| first == tools::archive::COMMAND).is_some() {
         descriptors::raise();
@@ -226,11 +219,11 @@ fn note(notice: &Notice) {
             "loaded server configuration, other configuration command line flags and environment variables will be \
              ignored if provided"
         ),
-        Notice::UnknownKey { name } => {
-            tracing::warn!(key = name, "unrecognized key in the configuration file")
+        Notice::UnknownKey { name, advice } => {
+            tracing::warn!(key = name, advice, "unrecognized key in the configuration file")
         }
-        Notice::UnknownVariable { name } => {
-            tracing::warn!(environment_variable = name, "unrecognized environment variable");
+        Notice::UnknownVariable { name, advice } => {
+            tracing::warn!(environment_variable = name, advice, "unrecognized environment variable");
         }
         Notice::NoEffect { name, reason } => {
             tracing::warn!(flag = name, reason, "this flag has no effect in kv-server");

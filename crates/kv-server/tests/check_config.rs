@@ -71,9 +71,52 @@ fn a_file_counts_alone() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kv.yml");
     std::fs::write(&file, "name: f\nauto-compaction-retention: '1'\n").unwrap();
-    let checked = checked(&["--name=n", &format!("--config-file={}", file.display())], &[]);
-    assert_eq!((checked.code, checked.setting("name")), (0, ("f", "file")));
-    assert!(!checked.has_risk("--auto-compaction-retention"));
+    let flag = format!("--config-file={}", file.display());
+    let environment =
+        [("ETCD_WAL_DIR", "w"), ("ETCD_BOGUS", "1"), ("ETCD_VERSION", "3.5"), ("ETCD_NAME", "")];
+    let alone = checked(&["--name=n", &flag], &environment);
+    assert_eq!((alone.code, alone.setting("name")), (0, ("f", "file")));
+    assert!(!alone.has_risk("--auto-compaction-retention"));
+    assert_eq!(alone.report["ignored"], serde_json::json!(["--name", "ETCD_WAL_DIR"]));
+    let text = printed(&["--name=n", &flag], &environment);
+    assert!(text.contains("ignored: --config-file counts alone:\n  --name\n  ETCD_WAL_DIR\n"), "{text}");
+}
+
+/// What is printed for people.
+fn printed(flags: &[&str], environment: &[(&str, &str)]) -> String {
+    let mut command = Command::new(common::SERVER);
+    command.arg("check-config").args(flags).env_clear().envs(environment.iter().copied());
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_text_has_what_was_given_and_no_defaults() {
+    let text = printed(&["--data-dir=/no/such/d"], &[("ETCD_NAM", "n")]);
+    assert!(text.contains("\n  --data-dir=/no/such/d (flag)\n"), "{text}");
+    let typo = "\n  ETCD_NAM is no setting of kv-server and is ignored; did you mean ETCD_NAME?\n";
+    assert!(text.contains(typo), "{text}");
+    assert!(!text.contains("--heartbeat-interval=") && text.lines().count() < 20, "{text}");
+}
+
+/// Without what the page about monitoring describes, an operator sees nothing.
+#[test]
+fn sample_configurations_turn_on_metrics_compaction_and_quota() {
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+    for file in ["config/member-a.env", "config/member-b.env", "config/member-c.env", "debian/kv-server.env"]
+    {
+        let text = std::fs::read_to_string(format!("{deploy}/{file}")).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        let environment: Vec<(&str, &str)> = lines.map(|line| line.split_once('=').unwrap()).collect();
+        let checked = checked(&[], &environment);
+        assert_eq!(checked.code, 0, "{file}: {}", checked.report);
+        for flag in ["listen-metrics-urls", "auto-compaction-retention", "quota-backend-bytes"] {
+            let (value, source) = checked.setting(flag);
+            assert!(source == "environment" && value != "0", "{file}: {flag}={value}");
+        }
+        for risk in ["--auto-compaction-retention", "is no setting"] {
+            assert!(!checked.has_risk(risk), "{file}: {risk}: {}", checked.report);
+        }
+    }
 }
 
 #[test]

@@ -267,7 +267,13 @@ async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
     {
         assert!(head.contains(wanted), "{head}");
     }
-    assert!(http(port, "GET /ui").contains("\r\nlocation: /ui/\r\n"));
+    for path in ["/", "/ui"] {
+        assert!(http(port, &format!("GET {path}")).contains("\r\nlocation: /ui/\r\n"), "{path}");
+    }
+    // What a cluster of Kubernetes writes.
+    for figure in ["puts", "txns", "deletes", "ranges", "events"] {
+        assert!(page.contains(&format!("[\"{figure}\", ")), "{figure} is not plotted");
+    }
     assert_eq!(ask(port, "POST /ui/").0, "405");
     assert_eq!(ask(member.client_port, "GET /ui/status.json").0, "404", "not where clients are");
 

@@ -433,7 +433,10 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     let mut cluster = Cluster::started(3);
     let at = cluster.joiner(&[0, 1]);
     cluster.members[2].kill();
-    let run = replace(&cluster, "m2", "60");
+    let (status, said) = replace_with(&cluster, "m2", &["--dry-run"]).wait_end();
+    assert!(status.success() && said.contains("1. remove m2, which does not answer"), "{said}");
+    assert_eq!(names(&cluster.members[0]).await, ["m0", "m1", "m2"]);
+    let run = replace_with(&cluster, "m2", &["--grace", "1"]);
     run.wait_for("removed m2");
     run.wait_for("start it now");
     cluster.members[at].launch();
@@ -451,8 +454,22 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     cluster.members[1].kill();
     cluster.members[at].kill();
     cluster.joiner(&[0]);
-    let (status, said) = replace(&cluster, "m1", "1").wait_end();
+    let (status, said) = replace_with(&cluster, "m1", &["--timeout", "1", "--grace", "0"]).wait_end();
     assert!(!status.success() && said.contains("no progress within 1 s"), "{said}");
+}
+
+#[tokio::test]
+async fn a_member_that_answers_again_within_the_grace_is_not_removed_first() {
+    let mut cluster = Cluster::started(3);
+    cluster.joiner(&[0, 1]);
+    cluster.members[2].kill();
+    let run = replace_with(&cluster, "m2", &["--grace", "3600"]);
+    run.wait_for("does not answer: it is removed in");
+    cluster.members[2].launch();
+    cluster.members[2].wait_ready();
+    run.wait_for("added m3 as a learner");
+    run.kill();
+    assert_eq!(names(&cluster.members[0]).await, ["", "m0", "m1", "m2"]);
 }
 
 /// The new member does not know the token that the command had before it was added.

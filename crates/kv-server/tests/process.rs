@@ -3,6 +3,7 @@
 use crate::common;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 
 use crate::common::{Cluster, READY, http, start};
 
@@ -236,4 +237,28 @@ fn the_same_command_three_times_makes_a_cluster() {
     let (status, said) = start(&command).wait_end();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("all 3 members of the local cluster"), "{said}");
+}
+
+/// The flags of a snapshot, an archive and a running cluster, whichever of them a line names.
+#[test]
+fn help_of_import_and_restore_has_the_flags_of_all_sources() {
+    for line in ["import --live --help", "import --help", "restore --help", "restore --from / -h"] {
+        let output = Command::new(common::SERVER).args(line.split(' ')).env_clear().output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{line}: {said}");
+        for flag in ["--revision", "--time", "--other-data-dir", "--until-caught-up", "--bump-revision"] {
+            assert!(
+                said.contains(&format!("  {flag} ")) || said.contains(&format!("  {flag}\n")),
+                "{line}: {said}"
+            );
+        }
+    }
+    // clap suggests --bump-revision for it, which changes what the members serve.
+    let output = Command::new(common::SERVER)
+        .args(["restore", "--from", "snap.db", "--revision", "5", "--data-dir", "d"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--revision goes with an archive") && !said.contains("bump"), "{said}");
 }

@@ -61,8 +61,14 @@ fn started(program: &Path, start: &str) -> (i32, String) {
 
 fn started_with(program: &Path, start: &str) -> (i32, String) {
     let place = tempfile::tempdir().unwrap();
-    let others =
-        ["of-etcd/member", "of-no-member/store", "of-import/live-import.json", "of-archive/archive.json"];
+    let others = [
+        "of-etcd/member",
+        "of-both/member",
+        "of-both/identity.json",
+        "of-no-member/store",
+        "of-import/live-import.json",
+        "of-archive/archive.json",
+    ];
     for directory in others.iter().chain(&["data"]) {
         std::fs::create_dir_all(place.path().join(directory)).unwrap();
     }

@@ -8,6 +8,8 @@ use crate::status::{Document, Finding, Health, MemberStatus, Severity};
 /// A member that lacks more entries than are kept for slow followers will need a snapshot.
 const LAG_ENTRIES: u64 = 5000;
 const QUOTA_PERCENT: u64 = 80;
+/// The part from which on a forecast of less than [`QUOTA_FORECAST_S`] is a finding as well.
+const QUOTA_FORECAST_PERCENT: u64 = 70;
 const QUOTA_FORECAST_S: u64 = 86_400;
 const CERTIFICATE_S: i64 = 14 * 86_400;
 /// A sync as slow as that is where etcd warns of a slow disk.
@@ -153,8 +155,8 @@ fn alarms(document: &Document, findings: &mut Vec<Finding>) {
 fn space(document: &Document, findings: &mut Vec<Finding>) {
     let (used, quota) = (document.space.store_bytes, document.space.quota_bytes);
     let percent = used.saturating_mul(100).checked_div(quota).unwrap_or_default();
-    let soon = document.quota_full_s.filter(|seconds| *seconds < QUOTA_FORECAST_S);
-    if percent < QUOTA_PERCENT && soon.is_none() {
+    let is_soon = document.quota_full_s.is_some_and(|seconds| seconds < QUOTA_FORECAST_S);
+    if percent < if is_soon { QUOTA_FORECAST_PERCENT } else { QUOTA_PERCENT } {
         return;
     }
     let forecast = document.quota_full_s.map(|seconds| format!(", full in {}", span(seconds)));
@@ -274,7 +276,7 @@ mod tests {
 
     type Change = fn(&mut Document);
 
-    const SENTENCES: [(&str, Change, Severity, &str); 14] = [
+    const SENTENCES: [(&str, Change, Severity, &str); 15] = [
         ("m1* m2 m3", |_| {}, Severity::Good, "All 3 members answer, m1 leads"),
         ("m1*", |_| {}, Severity::Good, "The only member serves"),
         (
@@ -305,11 +307,20 @@ mod tests {
         (
             "m1* m2 m3",
             |it| {
-                (it.space.store_bytes, it.space.quota_bytes) = (10, 100);
+                (it.space.store_bytes, it.space.quota_bytes) = (70, 100);
                 it.quota_full_s = Some(7300);
             },
             Severity::Warn,
-            "10 % of the quota is in use, full in 2 h",
+            "70 % of the quota is in use, full in 2 h",
+        ),
+        (
+            "m1* m2 m3",
+            |it| {
+                (it.space.store_bytes, it.space.quota_bytes) = (69, 100);
+                it.quota_full_s = Some(7300);
+            },
+            Severity::Good,
+            "All 3 members answer, m1 leads",
         ),
         (
             "m1* m2 m3",

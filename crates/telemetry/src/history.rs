@@ -5,7 +5,7 @@
 //! ```
 //!
 //! * A rate or a size of a coarse row is the mean of its fine rows, a time their largest, a count their sum.
-//! * Memory is bounded: 2 × 120 rows of [`FIGURES`] numbers of 4 bytes, 20 KiB, and one document.
+//! * Memory is bounded: 2 × 120 rows of [`FIGURES`] numbers of 4 bytes, 22 KiB, and one document.
 //!
 //! Knows no clock: who pushes decides when.
 
@@ -21,8 +21,10 @@ const ROWS: usize = 120;
 const FINE_IN_COARSE: usize = 36;
 /// Coarse rows of an hour.
 const HOUR: usize = 20;
-/// A forecast reaches so many times as far as what was seen.
+/// A forecast reaches this many times as far as the growth was watched.
 const FORECAST: f64 = 12.0;
+/// The growth is watched at least this long before there is a forecast: a start fills caches and blocks.
+const FORECAST_HISTORY_S: u64 = 1800;
 /// Fine rows of a minute.
 const MINUTE: usize = 12;
 
@@ -35,8 +37,10 @@ enum Sum {
 }
 
 /// Names of the figures of a row; times are in microseconds.
-const FIGURES: [(&str, Sum); 21] = [
+const FIGURES: [(&str, Sum); 23] = [
     ("puts", Sum::Mean),
+    ("txns", Sum::Mean),
+    ("deletes", Sum::Mean),
     ("ranges", Sum::Mean),
     ("events", Sum::Mean),
     ("write_p50", Sum::Largest),
@@ -58,9 +62,9 @@ const FIGURES: [(&str, Sum); 21] = [
     ("kept", Sum::Largest),
     ("snapshots", Sum::Total),
 ];
-const SYNC: usize = 9;
-const STORE: usize = 12;
-const ELECTIONS: usize = 15;
+const SYNC: usize = 11;
+const STORE: usize = 14;
+const ELECTIONS: usize = 17;
 
 /// NaN where nothing is known: a percentile of no calls.
 type Row = [f32; FIGURES.len()];
@@ -144,23 +148,16 @@ impl History {
         self.fine.iter().rev().take(MINUTE).map(|row| row[SYNC] as u64)
     }
 
-    /// Seconds until the store has `quota` bytes, if it grows as in the time that is known, a minute at
-    /// least. None of what is further away than the growth was watched for, some times over: 3 days after 6
-    /// hours.
+    /// Returns the seconds until the store has `quota` bytes, if it grows as in the last hours. None before
+    /// [`FORECAST_HISTORY_S`], and beyond [`FORECAST`] times the watched time: 3 days after 6 hours.
     pub fn full_in_s(&self, quota: u64) -> Option<u64> {
-        let coarse = self.coarse.len();
-        let sizes: Vec<f64> = if coarse > 1 {
-            self.coarse.iter().map(|row| f64::from(row[STORE])).collect()
-        } else {
-            self.fine.iter().map(|row| f64::from(row[STORE])).collect()
-        };
-        let every = if coarse > 1 { EVERY_S * FINE_IN_COARSE as u64 } else { EVERY_S };
-        let (first, last) = (*sizes.first()?, *sizes.last()?);
-        let seconds = every as f64 * (sizes.len() - 1) as f64;
+        let size = |row: &Row| f64::from(row[STORE]);
+        let (first, last) = (size(self.coarse.front()?), size(self.coarse.back()?));
+        let seconds = (self.coarse.len() - 1) as u64 * EVERY_S * FINE_IN_COARSE as u64;
         let left = quota as f64 - last;
-        let is_known = quota > 0 && seconds >= 60.0 && last > first && left > 0.0;
-        let full = left / (last - first) * seconds;
-        (is_known && full <= seconds * FORECAST).then_some(full as u64)
+        let is_known = quota > 0 && seconds >= FORECAST_HISTORY_S && last > first && left > 0.0;
+        let full = left / (last - first) * seconds as f64;
+        (is_known && full <= seconds as f64 * FORECAST).then_some(full as u64)
     }
 
     /// Both spans, by figure. What is not known is null.
@@ -202,6 +199,8 @@ fn row(before: &Document, now: &Document, sync_us: u64) -> Row {
     let queues = &now.queues;
     [
         rate(|it| it.counters.puts),
+        rate(|it| it.counters.txns),
+        rate(|it| it.counters.deletes),
         rate(|it| it.counters.ranges),
         rate(|it| it.counters.events),
         percentile(&writes, 0.5),
@@ -249,6 +248,8 @@ mod tests {
     fn document(step: u64) -> Document {
         let mut document = Document { uptime_ms: 1000 + step * 5000, ..Document::default() };
         document.counters.puts = step * 10;
+        document.counters.txns = step * 15;
+        document.counters.deletes = step * 5;
         document.counters.leader_changes = u64::from(step > 100);
         document.space.store_bytes = step << 20;
         let latency = vec![(100, step * 9), (1000, step)];
@@ -269,7 +270,9 @@ mod tests {
         for span in ["fine", "coarse"] {
             let of = |figure: &str| json[span]["figures"][figure].as_array().unwrap().clone();
             assert_eq!(of("puts").len(), ROWS, "{span}");
-            assert!(of("puts").iter().all(|rate| rate == 2.0), "{span}");
+            for (figure, wanted) in [("puts", 2.0), ("txns", 3.0), ("deletes", 1.0)] {
+                assert!(of(figure).iter().all(|rate| *rate == wanted), "{span}: {figure}");
+            }
             assert_eq!((&of("write_p50")[9], &of("write_p99")[9]), (&json!(100.0), &json!(1000.0)), "{span}");
             assert_eq!(of("read_p50")[9], Value::Null, "{span}");
             assert!(of("sync").contains(&json!(7000.0)), "{span}");
@@ -286,8 +289,12 @@ mod tests {
             history.push(document(step), 0);
         }
         assert_eq!(history.elections_hour(), 1);
+        assert_eq!(history.full_in_s(1200 << 20), None, "the growth was watched for 15 minutes only");
+        for step in 201..=400 {
+            history.push(document(step), 0);
+        }
         // 1 MiB in 5 s; the mean of the last 3 minutes is somewhat less than the size of now.
-        let seconds = history.full_in_s(1200 << 20).unwrap();
+        let seconds = history.full_in_s(1400 << 20).unwrap();
         assert!((5000..5200).contains(&seconds), "{seconds}");
         assert_eq!(history.full_in_s(1 << 20), None, "it is full");
         assert_eq!(history.full_in_s(1 << 40), None, "too far away to be known");

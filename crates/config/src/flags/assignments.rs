@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::accepted::{AcceptedFlag, IGNORED, Kind};
+use super::advice::{VARIABLE_PREFIX, advice, as_variable};
 use super::declarations::{command, shown};
-use super::errors::{FlagError, Notice, successor};
+use super::errors::{FlagError, Notice};
 
 const NOT_UTF_8: &str = "not valid UTF-8";
 
@@ -142,7 +143,8 @@ pub fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
     Err(FlagError::Unknown(name.to_owned()))
 }
 
-pub const VARIABLE_PREFIX: &str = "ETCD_";
+/// Variables that are not those of flags: the version to run, and the checks that etcd makes of itself.
+pub const NOT_FOR_US: [&str; 3] = ["version", "verify", "unsupported-arch"];
 
 /// `ETCD_DATA_DIR` stands for `--data-dir`. An empty variable is an unset one. Where a flag or a variable
 /// names a configuration file, no other variable is looked at, as in etcd.
@@ -169,8 +171,7 @@ pub fn read_environment(
             continue;
         };
         let name = suffix.to_lowercase().replace('_', "-");
-        // Not for us: which version to run, and which checks etcd makes of itself.
-        if matches!(name.as_str(), "version" | "verify" | "unsupported-arch") {
+        if NOT_FOR_US.contains(&name.as_str()) {
             continue;
         }
         let kind = flag_kind(&name);
@@ -195,8 +196,8 @@ pub fn read_environment(
             }
             Ok(FlagKind::Ignored) => notices.push(Notice::IgnoredFlag { name }),
             Err(_) => {
-                let name = format!("{variable}{}", successor(&name));
-                notices.push(Notice::UnknownVariable { name });
+                let advice = advice(&name, as_variable);
+                notices.push(Notice::UnknownVariable { name: variable, advice });
             }
         }
     }

@@ -1,10 +1,6 @@
 //! Why a command line, an environment or a file is refused, and what is logged of those that are not.
 
-use clap::error::{ContextKind, ContextValue};
-
-use super::accepted::AcceptedFlag;
-use super::declarations::command;
-use super::gates;
+use super::advice::{instead, program_of};
 
 /// To be logged once there is a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +11,12 @@ pub enum Notice {
     },
     UnknownVariable {
         name: String,
+        advice: Option<String>,
     },
     /// In a configuration file.
     UnknownKey {
         name: String,
+        advice: Option<String>,
     },
     /// It counts alone.
     UsedFile {
@@ -34,46 +32,10 @@ pub enum Notice {
     },
 }
 
-/// What to write for a flag that does not exist, to be put after its name: the successor of one of etcd's
-/// before 3.6, or the flag whose name is nearest.
-pub fn successor(name: &str) -> String {
-    if let Some(rest) = name.strip_prefix("experimental-") {
-        let gate = rest.replace("-enabled", "").replace('-', "");
-        let gate = gate.trim_start_matches("enable");
-        if let Some((name, _)) = gates::GATES.iter().find(|(name, _)| name.eq_ignore_ascii_case(gate)) {
-            return format!("; write --feature-gates={name}=true");
-        }
-        let is_flag = command().get_arguments().any(|flag| flag.get_long() == Some(rest));
-        let is_known = is_flag || AcceptedFlag::find(rest).is_some();
-        return if is_known { format!("; write --{rest}") } else { String::new() };
-    }
-    // clap knows what is alike.
-    let refused = command().no_binary_name(true).try_get_matches_from([format!("--{name}")]);
-    match refused.as_ref().err().and_then(|error| error.get(ContextKind::SuggestedArg)) {
-        Some(ContextValue::String(nearest)) => format!("; did you mean {nearest}?"),
-        _ => String::new(),
-    }
-}
-
-/// What to run for a subcommand that only etcd has.
-fn program_of(word: &str) -> &'static str {
-    match word {
-        "gateway" => ": run `etcd gateway start`, of etcd, in front of the members",
-        "grpc-proxy" => ": run `etcd grpc-proxy start`, of etcd, in front of the members",
-        _ => "; a flag begins with --, and kv-server --help lists the commands",
-    }
-}
-
-/// What to write for an unknown flag, or where to look.
-fn instead(name: &str) -> String {
-    let nearest = successor(name);
-    if nearest.is_empty() { "; kv-server --help-all lists all flags".to_owned() } else { nearest }
-}
-
 /// A command line that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    #[error("flag provided but not defined: -{}{}", .0, instead(.0))]
+    #[error("flag provided but not defined: -{}; {}", .0, instead(.0))]
     Unknown(String),
     #[error("flag needs an argument: -{0}")]
     NeedsArgument(String),

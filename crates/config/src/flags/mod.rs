@@ -12,6 +12,7 @@
 //!
 //! Knows texts and their types; what values mean together is the business of `settings`.
 
+mod advice; // what to write in place of an unknown name
 mod errors; // what cannot be followed, and what is logged
 mod values; // texts of values
 
@@ -37,9 +38,8 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 
 use accepted::AcceptedFlag;
-use assignments::{
-    Arguments, Assignment, FlagKind, VARIABLE_PREFIX, flag_kind, read_arguments, read_environment, refused,
-};
+use advice::VARIABLE_PREFIX;
+use assignments::{Arguments, Assignment, FlagKind, flag_kind, read_arguments, read_environment, refused};
 pub(super) use values::duration;
 
 /// What parsing came to, where it is not an error.
@@ -89,8 +89,8 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
                 given.push(Assignment { name, value: Some(value), accepted });
             }
             Err(FlagError::Unknown(_)) => {
-                let name = format!("{name}{}", errors::successor(&name));
-                notices.push(Notice::UnknownKey { name });
+                let advice = advice::advice(&name, advice::as_key);
+                notices.push(Notice::UnknownKey { name, advice });
             }
             Err(error) => return Err(error),
         }
@@ -101,6 +101,12 @@ pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
         FlagError::in_file(&name, &value, &reason)
     })?;
     Ok((flags, notices))
+}
+
+/// Reports whether an environment variable is that of a flag.
+pub fn is_variable(name: &str) -> bool {
+    let flag = name.strip_prefix(VARIABLE_PREFIX).map(|name| name.to_lowercase().replace('_', "-"));
+    flag.is_some_and(|flag| flag_kind(&flag).is_ok() && !assignments::NOT_FOR_US.contains(&flag.as_str()))
 }
 
 /// Where a value comes from.
@@ -214,8 +220,7 @@ fn refused_value(error: &clap::Error) -> (String, String, String) {
 fn value_error(error: &clap::Error, from_environment: &[Assignment]) -> FlagError {
     let (name, value, reason) = refused_value(error);
     if from_environment.iter().any(|assignment| assignment.name == name) {
-        let variable = format!("{VARIABLE_PREFIX}{}", name.to_uppercase().replace('-', "_"));
-        return FlagError::Variable { variable, value, reason };
+        return FlagError::Variable { variable: advice::as_variable(&name), value, reason };
     }
     let is_switch = matches!(flag_kind(&name), Ok(FlagKind::Switch));
     refused(&name, &value, reason, is_switch)

@@ -86,7 +86,38 @@ const BAD_LINES: &[(&str, &str, u8)] = &[
         "flag provided but not defined: -listen-client-url; did you mean --listen-client-urls?",
         2,
     ),
-    ("--experimental-enable-v2v3=/v2", "flag provided but not defined: -experimental-enable-v2v3", 2),
+    (
+        "--experimental-enable-v2v3=/v2",
+        "flag provided but not defined: -experimental-enable-v2v3; removed in etcd 3.6: delete it",
+        2,
+    ),
+    ("--enable-v2=true", "flag provided but not defined: -enable-v2; removed in etcd 3.6: delete it", 2),
+    (
+        "--proxy-write-timeout 5000",
+        "flag provided but not defined: -proxy-write-timeout; removed in etcd 3.6: delete it",
+        2,
+    ),
+    (
+        "--log-output=stderr",
+        "flag provided but not defined: -log-output; removed in etcd 3.5: write --log-outputs",
+        2,
+    ),
+    ("--cli-cert=c", "flag provided but not defined: -cli-cert; kv-server --help-all lists all flags", 2),
+    (
+        "--listen-clients-url=x",
+        "flag provided but not defined: -listen-clients-url; did you mean --listen-client-urls?",
+        2,
+    ),
+    ("--trusted-ca=x", "flag provided but not defined: -trusted-ca; did you mean --trusted-ca-file?", 2),
+    (
+        "snapshot save f",
+        "\"snapshot\" is not a valid flag: save with `etcdctl snapshot save FILE`, restore with `kv-server",
+        1,
+    ),
+    ("defrag", "\"defrag\" is not a valid flag: space is reused without it; `etcdctl defrag`", 1),
+    ("version", "\"version\" is not a valid flag: run `kv-server --version`", 1),
+    ("help", "\"help\" is not a valid flag: run `kv-server --help`", 1),
+    ("endpoint status", "\"endpoint\" is not a valid flag: run `etcdctl endpoint`", 1),
     ("--v2-deprecation foo", "invalid value \"foo\" for flag -v2-deprecation: invalid value \"foo\"", 2),
     (
         "--feature-gates Foo=true",
@@ -246,8 +277,42 @@ fn a_variable_that_is_not_utf_8_is_refused_by_name() {
     let environment = [("HOME", "/hÿ"), ("ETCD_BOGUS", "ÿ"), ("ETCD_NAMÿ", "n"), ("ETCD_VERSION", "ÿ")];
     let environment = environment.map(|(name, value)| (latin_1(name), latin_1(value)));
     let Ok(ParsedFlags::Flags(_, notices)) = parse([], environment) else { panic!("refused") };
-    let unknown = |name: &str| Notice::UnknownVariable { name: name.to_owned() };
-    assert_eq!(notices, [unknown("ETCD_BOGUS"), unknown(r"ETCD_NAM\xff; did you mean --name?")]);
+    let unknown = |name: &str| Notice::UnknownVariable { name: name.to_owned(), advice: None };
+    assert_eq!(notices, [unknown("ETCD_BOGUS"), unknown(r"ETCD_NAM\xff")]);
+}
+
+#[test]
+fn advice_about_an_unknown_variable_or_key_is_spelled_as_it_was_read() {
+    let environment = [("ETCD_CLI_CERT", "c"), ("ETCD_NAM", "n"), ("ETCD_DEBUG", "true")];
+    let Ok(ParsedFlags::Flags(_, notices)) = read("", &environment) else { panic!("refused") };
+    let (_, of_file) = parse_file("debug: true\ndata-dirs: d\nexperimental-max-learners: 2").unwrap();
+    let mut advised: Vec<(String, String)> = notices
+        .into_iter()
+        .chain(of_file)
+        .map(|notice| match notice {
+            Notice::UnknownVariable { name, advice } | Notice::UnknownKey { name, advice } => {
+                (name, advice.unwrap_or_default())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    advised.sort();
+    let wanted = [
+        ("ETCD_CLI_CERT", ""),
+        ("ETCD_DEBUG", "removed in etcd 3.5: write ETCD_LOG_LEVEL=debug"),
+        ("ETCD_NAM", "did you mean ETCD_NAME?"),
+        ("data-dirs", "did you mean data-dir?"),
+        ("debug", "removed in etcd 3.5: write log-level: debug"),
+        ("experimental-max-learners", "write max-learners"),
+    ];
+    assert_eq!(advised, wanted.map(|(name, advice)| (name.to_owned(), advice.to_owned())));
+}
+
+#[test]
+fn a_quota_has_a_unit_or_none() {
+    let flags = flags("--quota-backend-bytes=8GiB --max-request-bytes 2MiB", &[]);
+    assert_eq!((flags.quota_backend_bytes, flags.max_request_bytes), (8 << 30, 2 << 20));
+    assert_eq!(parse_file("quota-backend-bytes: 8GiB").unwrap().0.quota_backend_bytes, 8 << 30);
 }
 
 #[test]
@@ -266,8 +331,11 @@ fn what_is_not_understood_but_harmless_is_noticed() {
     assert!(!flags.version);
     let wanted = [
         Notice::IgnoredFlag { name: "snapshot".to_owned() },
-        Notice::UnknownVariable { name: "ETCD_BOGUS".to_owned() },
-        Notice::UnknownVariable { name: "ETCD_EXPERIMENTAL_MAX_LEARNERS; write --max-learners".to_owned() },
+        Notice::UnknownVariable { name: "ETCD_BOGUS".to_owned(), advice: None },
+        Notice::UnknownVariable {
+            name: "ETCD_EXPERIMENTAL_MAX_LEARNERS".to_owned(),
+            advice: Some("write ETCD_MAX_LEARNERS".to_owned()),
+        },
         Notice::UsedVariable { name: "ETCD_NAME".to_owned(), value: "n".to_owned() },
         Notice::UsedVariable { name: "ETCD_DISCOVERY_USER".to_owned(), value: "u:***".to_owned() },
         Notice::UsedVariable { name: "ETCD_DISCOVERY_PASSWORD".to_owned(), value: "***".to_owned() },
@@ -423,12 +491,15 @@ fn a_file_says_what_flags_say() {
         .iter()
         .map(|notice| match notice {
             Notice::NoEffect { name, .. } => format!("no effect: {name}"),
-            Notice::UnknownKey { name } => format!("unknown: {name}"),
+            Notice::UnknownKey { name, advice } => {
+                format!("unknown: {name}; {}", advice.as_deref().unwrap_or_default())
+            }
             other => panic!("{other:?}"),
         })
         .collect();
     noted.sort();
-    assert_eq!(noted, ["no effect: feature-gates AllBeta", "no effect: max-wals", "unknown: proxy"]);
+    let proxy = "unknown: proxy; removed in etcd 3.6: delete it";
+    assert_eq!(noted, ["no effect: feature-gates AllBeta", "no effect: max-wals", proxy]);
 }
 
 #[test]

@@ -84,6 +84,23 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
     number.checked_mul(*factor).ok_or(OUT_OF_RANGE)
 }
 
+/// Returns a size that may be negative: a number as Go reads it, or an amount of memory with its unit.
+pub fn signed_bytes(text: &str) -> Result<i64, &'static str> {
+    or_with_unit(signed(text), text)
+}
+
+/// Returns a size: a number as Go reads it, or an amount of memory with its unit.
+pub fn unsigned_bytes(text: &str) -> Result<u64, &'static str> {
+    or_with_unit(unsigned(text), text)
+}
+
+fn or_with_unit<T: TryFrom<u64>>(number: Result<T, &'static str>, text: &str) -> Result<T, &'static str> {
+    match number {
+        Err(NO_NUMBER) if text.ends_with('B') => bytes(text)?.try_into().map_err(|_| OUT_OF_RANGE),
+        number => number,
+    }
+}
+
 /// A list of origins, each a URL without a path, or `*`.
 pub fn origins(text: &str) -> Result<String, UrlError> {
     for origin in text.split(',').filter(|origin| *origin != "*") {
@@ -158,5 +175,23 @@ mod tests {
         ] {
             assert_eq!(bytes(text), wanted, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_size_is_a_number_of_go_or_has_a_unit() {
+        for (text, wanted) in [
+            ("8GiB", Ok(8 << 30)),
+            ("2GB", Ok(2_000_000_000)),
+            ("0xB", Ok(11)),
+            ("010", Ok(8)),
+            ("-1", Ok(-1)),
+            ("-8GiB", Err("parse error; write bytes such as 512MiB")),
+            ("9223372036854775808B", Err(OUT_OF_RANGE)),
+            ("8G", Err(NO_NUMBER)),
+            ("", Err(NO_NUMBER)),
+        ] {
+            assert_eq!(signed_bytes(text), wanted, "{text:?}");
+        }
+        assert_eq!((unsigned_bytes("2MiB"), unsigned_bytes("-1")), (Ok(2 << 20), Err(NO_NUMBER)));
     }
 }

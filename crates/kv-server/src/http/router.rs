@@ -29,6 +29,7 @@ pub fn router(http: Http, origins: &AllowedValues) -> Router {
 /// Everything on the ports of `--listen-metrics-urls`. They answer no scripts of other origins, as in etcd.
 pub fn metrics_router(http: Http) -> Router {
     let ui = Router::new()
+        .route("/", any(ui::to_page))
         .route("/ui", any(ui::to_page))
         .route("/ui/", any(ui::page))
         .route("/ui/status.json", any(ui::figures))

@@ -89,7 +89,7 @@ fn append_summary(out: &mut String, summary: &Summary, options: TextOptions) {
         ("Average", summary.average_seconds),
         ("Stddev", summary.stddev_seconds),
     ] {
-        line(out, format_args!("  {name}:\t{} secs.", options.show(seconds)));
+        line(out, format_args!("  {name}:\t{}.", options.time(seconds)));
     }
     line(out, format_args!("  Requests/sec:\t{}", options.show(summary.requests_per_second)));
 }
@@ -100,23 +100,25 @@ fn append_histogram(out: &mut String, summary: &Summary, options: TextOptions) {
     for bucket in &summary.histogram {
         let bar = (bucket.count * BAR_MAX).checked_div(most).unwrap_or(0);
         let bar = "∎".repeat(bar as usize);
-        line(out, format_args!("  {} [{}]\t|{bar}", options.show(bucket.limit_seconds), bucket.count));
+        let limit = options.time(bucket.limit_seconds);
+        let limit = limit.trim_end_matches(" secs");
+        line(out, format_args!("  {limit} [{}]\t|{bar}", bucket.count));
     }
 }
 
 fn append_distribution(out: &mut String, summary: &Summary, options: TextOptions) {
     line(out, format_args!("\nLatency distribution:"));
     for percentile in summary.percentiles.iter().filter(|percentile| percentile.seconds > 0.0) {
-        line(out, format_args!("  {}% in {} secs.", percentile.percent, options.show(percentile.seconds)));
+        line(out, format_args!("  {}% in {}.", percentile.percent, options.time(percentile.seconds)));
     }
-    line(out, format_args!("  max in {} secs.", options.show(summary.slowest_seconds)));
+    line(out, format_args!("  max in {}.", options.time(summary.slowest_seconds)));
     if let Some(UnansweredSummary { count, unsent, waited_most_seconds }) = summary.unanswered {
-        let waited = options.show(waited_most_seconds);
+        let waited = options.time(waited_most_seconds);
         line(
             out,
             format_args!(
                 "  Among these are {count} {}s without a reply when the run ended, {unsent} of them not even \
-                 sent,\n  with the time that they had waited: up to {waited} secs.",
+                 sent,\n  with the time that they had waited: up to {waited}.",
                 summary.unit
             ),
         );
@@ -134,12 +136,12 @@ fn append_failed_calls(out: &mut String, summary: &Summary, options: TextOptions
     };
     let [average, p50, p99, most] =
         [calls.average_seconds, calls.p50_seconds, calls.p99_seconds, calls.slowest_seconds]
-            .map(|seconds| options.show(seconds));
+            .map(|seconds| options.time(seconds));
     line(
         out,
         format_args!(
-            "  {} failed calls {place}. They failed after {average} secs on average;\n  \
-             of them 50% in {p50}, 99% in {p99}, max in {most} secs.",
+            "  {} failed calls {place}. They failed after {average} on average;\n  \
+             of them 50% in {p50}, 99% in {p99}, max in {most}.",
             summary.failed
         ),
     );
@@ -188,6 +190,15 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl TextOptions {
+    /// A time with its unit: seconds as in etcd's tool, or microseconds where those would be 0.0000.
+    fn time(self, seconds: f64) -> String {
+        let shown = self.show(seconds);
+        match shown == "0.0000" && seconds > 0.0 {
+            true => format!("{:.1} µs", seconds * 1e6),
+            false => format!("{shown} secs"),
+        }
+    }
+
     fn show(self, number: f64) -> String {
         if self.precise { number.to_string() } else { format!("{number:.4}") }
     }
@@ -222,13 +233,13 @@ mod tests {
 Summary:
   Total:\t0.5000 secs.
   Slowest:\t0.0010 secs.
-  Fastest:\t0.0000 secs.
+  Fastest:\t1.0 µs.
   Average:\t0.0005 secs.
   Stddev:\t0.0003 secs.
   Requests/sec:\t2000.0000
 
 Response time histogram:
-  0.0000 [1]\t|
+  1.0 µs [1]\t|
   0.0001 [99]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
   0.0002 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
   0.0003 [100]\t|∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎∎
@@ -292,7 +303,7 @@ Client:
   Among these are 2 requests without a reply when the run ended, 1 of them not even sent,
   with the time that they had waited: up to 3.0000 secs.
   2 failed calls are not among these, except 1 that timed out. They failed after 2.0002 secs on average;
-  of them 50% in 2.0007, 99% in 2.0007, max in 2.0007 secs.
+  of them 50% in 2.0007 secs, 99% in 2.0007 secs, max in 2.0007 secs.
 ";
         assert!(text.contains(expected), "{text}");
     }

@@ -99,9 +99,9 @@ pub fn restore(
     let plan = inventory.plan(revision, time_ms).ok_or_else(|| {
         let range = |(first, last): &(i64, i64)| format!("{first} to {last}");
         let ranges = inventory.ranges().iter().map(range).collect::<Vec<_>>().join(", ");
-        RestoreError::NoRevision {
-            revision,
-            ranges: if ranges.is_empty() { "none".to_owned() } else { ranges },
+        match ranges.is_empty() {
+            true => RestoreError::Empty,
+            false => RestoreError::NoRevision { revision, ranges },
         }
     })?;
     let identity = bootstrap::first_identity(settings)?;
@@ -277,7 +277,7 @@ fn each(
 
 /// The newest revision that was received by then. A base counts where no segment has its revision.
 fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
-    let up_to = documents::reached(place)?.map_or(0, |reached| reached.time_ms);
+    let up_to = documents::reached(place)?.ok_or(RestoreError::Empty)?.time_ms;
     if time_ms > up_to {
         return Err(RestoreError::After(shown(up_to)));
     }
@@ -362,6 +362,13 @@ mod tests {
                 tokio::task::block_in_place(|| revision_at(&place, &place.inventory().unwrap(), time));
             assert_eq!(found.ok(), wanted, "{time} of {segments}");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_archive_without_a_revision_has_nothing_of_any_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = ArchivePlace::take(directory.path().to_str().unwrap(), &Handle::current()).unwrap();
+        assert!(matches!(revision_at(&place, &place.inventory().unwrap(), 3), Err(RestoreError::Empty)));
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -87,17 +87,30 @@ fn checked(
         Some(path) => Some(read_file(path).map_err(refused)?),
         None => None,
     };
-    let (flags, notices) = match &file {
-        Some(text) => flags::parse_file(text).map_err(refused)?,
-        None => (*given, notices),
+    let (flags, notices, ignored) = match &file {
+        Some(text) => {
+            let (flags, notices) = flags::parse_file(text).map_err(refused)?;
+            (flags, notices, ignored(&given, environment))
+        }
+        None => (*given, notices, Vec::new()),
     };
     let settings = flags::effective(arguments.to_vec(), environment.to_vec(), file.as_deref());
     let mut report = report_of(settings.map_err(refused)?, &notices);
+    report.ignored = ignored;
     match judged(&flags) {
         Ok(risks) => report.risks.extend(risks),
         Err(error) => report.error = Some(error),
     }
     Ok(Some(report))
+}
+
+/// Flags and variables that do not count because there is a configuration file.
+fn ignored(given: &Flags, environment: &[(OsString, OsString)]) -> Vec<String> {
+    let flags = given.given.iter().filter(|name| *name != "config-file").map(|name| format!("--{name}"));
+    let named = environment.iter().filter(|(_, value)| !value.is_empty());
+    let names = named.filter_map(|(name, _)| name.to_str());
+    let variables = names.filter(|name| flags::is_variable(name) && *name != "ETCD_CONFIG_FILE");
+    flags.chain(variables.map(str::to_owned)).collect()
 }
 
 fn report_of(settings: Vec<Effective>, notices: &[Notice]) -> ConfigReport {
@@ -110,8 +123,9 @@ fn report_of(settings: Vec<Effective>, notices: &[Notice]) -> ConfigReport {
             Notice::IgnoredFlag { name } => {
                 report.without_effect.push((name.clone(), "a flag that etcd ignores as well".to_owned()));
             }
-            Notice::UnknownVariable { name } | Notice::UnknownKey { name } => {
-                report.risks.push(format!("{name} is no flag of kv-server and is ignored"));
+            Notice::UnknownVariable { name, advice } | Notice::UnknownKey { name, advice } => {
+                let advice = advice.iter().map(|advice| format!("; {advice}")).collect::<String>();
+                report.risks.push(format!("{name} is no setting of kv-server and is ignored{advice}"));
             }
             Notice::UsedVariable { .. } | Notice::UsedFile { .. } => {}
         }

@@ -12,6 +12,8 @@ pub struct ConfigReport {
     pub settings: Vec<Effective>,
     /// Flags, each with why it has no effect.
     pub without_effect: Vec<(String, String)>,
+    /// Flags and variables that a configuration file overrides.
+    pub ignored: Vec<String>,
     pub risks: Vec<String>,
     /// Why no member would start.
     pub error: Option<String>,
@@ -26,13 +28,10 @@ impl ConfigReport {
                 text.push_str(&format!("{title}:\n{lines}\n"));
             }
         };
-        let of = |is_given: bool| {
-            let rows =
-                self.settings.iter().filter(move |row| (row.source != ValueSource::Default) == is_given);
-            rows.map(|row| format!("--{}={} ({})", row.name, value(row), source(row))).collect()
-        };
-        section("given", of(true));
-        section("defaults", of(false));
+        let given = self.settings.iter().filter(|row| row.source != ValueSource::Default);
+        let given = given.map(|row| format!("--{}={} ({})", row.name, value(row), source(row)));
+        section("given; all other flags have their defaults, see -w json", given.collect());
+        section("ignored: --config-file counts alone", self.ignored.clone());
         let without = self.without_effect.iter().map(|(flag, reason)| format!("--{flag}: {reason}"));
         section("accepted without effect", without.collect());
         section("risks", self.risks.clone());
@@ -49,6 +48,7 @@ impl ConfigReport {
         let without = |(flag, reason): &(String, String)| json!({ "flag": flag, "reason": reason });
         let report = json!({
             "settings": self.settings.iter().map(setting).collect::<Vec<_>>(),
+            "ignored": self.ignored,
             "without_effect": self.without_effect.iter().map(without).collect::<Vec<_>>(),
             "risks": self.risks,
             "error": self.error,

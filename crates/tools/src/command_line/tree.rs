@@ -6,7 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
-use crate::{archive, check_config, import, inspect, live_import, operator, top};
+use super::directories;
+use crate::{archive, check_config, import, inspect, operator, top};
 use config::flags;
 
 const SERVER: &str = "\
@@ -20,30 +21,9 @@ A member ends on SIGTERM or SIGINT: it hands leadership over first. It ends by i
 Exit status: 0 after a signal or --version, 1 if the member could not start or go on, 2 for a command line that makes no \
 sense.";
 
-/// One command with two ways to call it: the flags of both.
-fn either(name: &'static str, about: &'static str, ways: [Command; 2]) -> Command {
-    let mut both = Command::new(name).about(about);
-    for argument in ways.iter().flat_map(Command::get_arguments) {
-        if !both.get_arguments().any(|known| known.get_id() == argument.get_id()) {
-            both = both.arg(argument.clone().required(false));
-        }
-    }
-    both
-}
-
 /// The program with all its commands.
 pub fn tree() -> Command {
     let help = Arg::new("help").long("help").short('h').help("Print this help and exit").num_args(0);
-    let import = either(
-        "import",
-        "Makes a data directory from a snapshot of etcdctl (--from) or a running cluster (--live).",
-        [import::described(), live_import::described()],
-    );
-    let restore = either(
-        "restore",
-        "Makes a data directory from an archive or a snapshot of etcdctl (--from).",
-        [archive::described_restore(), import::described()],
-    );
     flags::command()
         .arg(help)
         .disable_help_subcommand(true)
@@ -53,8 +33,7 @@ pub fn tree() -> Command {
         .subcommand(check_config::described())
         .subcommand(inspect::described().name(inspect::COMMAND))
         .subcommand(archive::described().name(archive::COMMAND))
-        .subcommand(import)
-        .subcommand(restore)
+        .subcommands(import::COMMANDS.map(directories::described))
         .subcommand(CompletionArguments::command().name(COMPLETION))
         .subcommand(ManArguments::command().name(MAN))
 }

@@ -22,9 +22,7 @@ pub const COMMANDS: [&str; 2] = ["import", "restore"];
 #[derive(Debug, Parser)]
 #[command(
     name = "kv-server import",
-    about = "Makes the data directory of a new member from a file of `etcdctl snapshot save`.",
-    after_help = "With --live ENDPOINTS in place of --from, it copies a running cluster and follows it: \
-                  `kv-server import --live --help`."
+    about = "Makes the data directory of a new member from a file of `etcdctl snapshot save`."
 )]
 struct ImportArguments {
     /// The file, saved from etcd 3.5 to 3.7 or from kv-server.

@@ -31,7 +31,8 @@ struct OperatorArguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Put a new member in the place of another one: adds it as a learner, waits until it is in sync,
-    /// promotes it and removes the old one. Run again after an interruption, it goes on where it was.
+    /// promotes it and removes the old one. An old one that does not answer is removed first, after --grace.
+    /// Run again after an interruption, it goes on where it was.
     Replace(Replace),
     /// Let a member that an alarm CORRUPT names take over the leader's state, and clear the alarm. It keeps
     /// its log, its votes and its data directory. Run again after an interruption, it goes on where it was.
@@ -70,6 +71,12 @@ struct Replace {
     /// Remove the old member though the new one votes already: an earlier run has promoted it.
     #[arg(long)]
     promoted: bool,
+    /// Seconds for which an old member must not answer before it is removed: it may be rebooting.
+    #[arg(long, default_value_t = 60)]
+    grace: u64,
+    /// Print the plan and change nothing.
+    #[arg(long)]
+    dry_run: bool,
     /// Seconds without progress after which the command gives up. It can be run again.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
@@ -122,8 +129,11 @@ fn try_replace(arguments: &Replace) -> Result<(), CommandError> {
     let wanted = wanted(arguments)?;
     runtime()?.block_on(async {
         let client = arguments.access.client(&arguments.endpoints)?;
-        let patience = Duration::from_secs(arguments.timeout);
-        Ok(Replacing { client, wanted, is_start_said: false, entry: 0 }.run(patience).await?)
+        let (patience, grace) =
+            (Duration::from_secs(arguments.timeout), Duration::from_secs(arguments.grace));
+        let replacing = Replacing::new(client, wanted, grace, arguments.dry_run);
+        // The grace is no time without progress.
+        Ok(replacing.run(patience + grace).await?)
     })
 }
 

@@ -8,7 +8,7 @@
 //! * The list of members says how far a replacement is. So the command can be ended anywhere and started
 //!   again, also on another machine, and a call whose outcome is unknown is not repeated blindly.
 //! * A member that answers is removed last: the cluster is never smaller than before. One that does not
-//!   answer is removed first: the servers admit no new member while another one is silent.
+//!   answer for a while is removed first: the servers admit no new member while another one is silent.
 //! * No step is taken that would leave less than a quorum of members that answer.
 //!
 //! Uses the gRPC services as any client does, and nothing of a running member.
@@ -19,6 +19,8 @@ mod reseed_plan; // the next step of a re-seeding
 mod client; // calls of a cluster
 mod flags; // how it is reached
 mod progress; // the loop of both, and lines about progress
+
+mod start_command; // how a new member is started
 
 mod replace; // the steps of a replacement
 mod reseed; // the steps of a re-seeding

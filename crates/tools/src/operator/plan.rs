@@ -33,7 +33,11 @@ pub enum ReplaceStep {
     Promote {
         id: u64,
     },
-    /// Remove the old member.
+    /// The old member does not answer: remove it before the new one is added.
+    RemoveSilent {
+        id: u64,
+    },
+    /// The new member votes: remove the old one.
     Remove {
         id: u64,
     },
@@ -93,7 +97,7 @@ pub fn next(
         }
         (None, Some(old)) if old.is_learner => Err(ReplaceRefusal::Learner { old: wanted.old.clone() }),
         (None, Some(old)) if answers(old.id) => view.after_addition(old).map(|()| ReplaceStep::Add),
-        (None, Some(old)) => view.without(old).map(|()| ReplaceStep::Remove { id: old.id }),
+        (None, Some(old)) => view.without(old).map(|()| ReplaceStep::RemoveSilent { id: old.id }),
         (Some(new), _) if new.name.is_empty() => Ok(ReplaceStep::AwaitStart { id: new.id }),
         (Some(new), _) if new.name != wanted.new_name => Err(ReplaceRefusal::OtherName {
             urls: wanted.new_urls.join(","),
@@ -112,6 +116,27 @@ pub fn next(
     }
 }
 
+/// Returns the steps from this one on, one a line, as an operator reads them before the first is taken.
+pub fn shown(step: &ReplaceStep, wanted: &Replacement, grace_s: u64) -> String {
+    let Replacement { old, new_name: new, new_urls, .. } = wanted;
+    let add = format!("add {new} at {} as a learner", new_urls.join(","));
+    let wait = format!("wait until {new} is started");
+    let promote = format!("promote {new} when it is in sync");
+    let remove = format!("remove {old}");
+    let silent = format!("remove {old}, which does not answer, unless it answers within {grace_s} s");
+    let steps = match step {
+        ReplaceStep::Add if wanted.is_old_removed => vec![add, wait, promote],
+        ReplaceStep::Add => vec![add, wait, promote, remove],
+        ReplaceStep::RemoveSilent { .. } => vec![silent, add, wait, promote],
+        ReplaceStep::AwaitStart { .. } => vec![wait, promote, format!("{remove}, if it is still a member")],
+        ReplaceStep::Promote { .. } => vec![promote, format!("{remove}, if it is still a member")],
+        ReplaceStep::Remove { .. } | ReplaceStep::AwaitQuorum(_) => vec![remove],
+        ReplaceStep::Done => vec!["nothing: it is done".to_owned()],
+    };
+    let lines = steps.iter().enumerate().map(|(at, step)| format!("\n  {}. {step}", at + 1));
+    format!("plan:{}", lines.collect::<String>())
+}
+
 fn has_urls(member: &Member, sorted: &[String]) -> bool {
     let mut urls = member.peer_ur_ls.clone();
     urls.sort_unstable();
@@ -119,7 +144,7 @@ fn has_urls(member: &Member, sorted: &[String]) -> bool {
 }
 
 /// The member to replace, if it is still one. The new member may have its name.
-fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Member>, ReplaceRefusal> {
+pub fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Member>, ReplaceRefusal> {
     let text = wanted.old.trim_start_matches("0x");
     let by_id = u64::from_str_radix(text, 16).ok().and_then(|id| members.iter().find(|it| it.id == id));
     if let Some(old) = by_id {
@@ -261,17 +286,17 @@ mod tests {
             ("a b c ~n", "c", "Promote { id: a3 }"),
             ("a b n", "c", "Done"),
             // One that does not answer goes first.
-            ("a b c!", "c", "Remove { id: a2 }"),
-            ("a b c! d e", "c", "Remove { id: a2 }"),
+            ("a b c!", "c", "RemoveSilent { id: a2 }"),
+            ("a b c! d e", "c", "RemoveSilent { id: a2 }"),
             // By id, with and without its prefix.
             ("a b c", "a2", "Add"),
-            ("a b c!", "0xa2", "Remove { id: a2 }"),
+            ("a b c!", "0xa2", "RemoveSilent { id: a2 }"),
             // A cluster of one and of two.
             ("a", "a", "Add"),
             ("a b", "b", "Add"),
             // The name moves to another address.
             ("a b n@c", "n", "Add"),
-            ("a b n@c!", "n", "Remove { id: a2 }"),
+            ("a b n@c!", "n", "RemoveSilent { id: a2 }"),
         ] {
             assert_eq!(step(cluster, old, ""), wanted, "{cluster}: {old} by n");
         }

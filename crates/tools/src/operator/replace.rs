@@ -1,6 +1,6 @@
 //! `member replace`: a new member takes the place of another one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::etcdserverpb::Member;
 use tonic::{Code, Status};
@@ -8,17 +8,40 @@ use tonic::{Code, Status};
 use super::client::{ClusterLook, OperatorClient};
 use super::plan::{self, ReplaceRefusal, ReplaceStep, Replacement};
 use super::progress::{self, RunError, StepReport, later, say};
+use super::start_command;
 
 pub struct Replacing {
-    pub client: OperatorClient,
-    pub wanted: Replacement,
+    client: OperatorClient,
+    wanted: Replacement,
+    /// Time for which an old member is silent before it is removed.
+    grace: Duration,
+    is_dry_run: bool,
+    is_plan_printed: bool,
+    /// The start of the silence of the old member, while it lasts.
+    silent_since: Option<Instant>,
+    /// The old member when it was last listed: the new one is started with its client URLs.
+    old: Option<Member>,
     /// It has said how the new member is started.
-    pub is_start_said: bool,
+    is_start_said: bool,
     /// The newest entry that the new member was seen to have.
-    pub entry: u64,
+    entry: u64,
 }
 
 impl Replacing {
+    pub fn new(client: OperatorClient, wanted: Replacement, grace: Duration, is_dry_run: bool) -> Replacing {
+        Replacing {
+            client,
+            wanted,
+            grace,
+            is_dry_run,
+            is_plan_printed: false,
+            silent_since: None,
+            old: None,
+            is_start_said: false,
+            entry: 0,
+        }
+    }
+
     pub async fn run(mut self, patience: Duration) -> Result<(), RunError<ReplaceRefusal>> {
         progress::run(patience, async || self.step().await).await
     }
@@ -29,9 +52,29 @@ impl Replacing {
             Ok(look) => look,
             Err(status) => return later(&status, "list the members"),
         };
-        let name = self.wanted.new_name.clone();
         let next = plan::next(&members, &self.wanted, &|id| answering.contains(&id));
-        match next.map_err(RunError::Refused)? {
+        let next = next.map_err(RunError::Refused)?;
+        if !std::mem::replace(&mut self.is_plan_printed, true) {
+            say(&plan::shown(&next, &self.wanted, self.grace.as_secs()));
+        }
+        if self.is_dry_run {
+            return Ok(StepReport::Done("nothing was changed".to_owned()));
+        }
+        let old = plan::old(&members, &self.wanted).ok().flatten();
+        self.old = old.cloned().or_else(|| self.old.take());
+        self.take(next, &members).await
+    }
+
+    async fn take(
+        &mut self,
+        next: ReplaceStep,
+        members: &[Member],
+    ) -> Result<StepReport, RunError<ReplaceRefusal>> {
+        let name = self.wanted.new_name.clone();
+        if !matches!(next, ReplaceStep::RemoveSilent { .. }) {
+            self.silent_since = None;
+        }
+        match next {
             ReplaceStep::Done => {
                 Ok(StepReport::Done(format!("{name} is in the place of {}", self.wanted.old)))
             }
@@ -43,7 +86,7 @@ impl Replacing {
             ReplaceStep::AwaitStart { id } => {
                 // Said here: the answer to the addition may be lost, or have been that of an earlier run.
                 if !std::mem::replace(&mut self.is_start_said, true) {
-                    self.start_line(&members, id);
+                    say(&start_command::of(&self.wanted, members, id, self.old.as_ref()));
                 }
                 Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to be started")))
             }
@@ -52,21 +95,37 @@ impl Replacing {
                 self.wanted.is_new_promoted = true;
                 match self.client.promote(id).await {
                     Ok(()) => Ok(StepReport::Moved(format!("promoted {name} ({id:x})"))),
-                    Err(status) => self.not_in_sync(&members, id, &status).await,
+                    Err(status) => self.not_in_sync(members, id, &status).await,
                 }
             }
-            ReplaceStep::Remove { id } => {
-                // It may be removed although the answer is lost.
-                self.wanted.is_old_removed = true;
-                match self.client.remove(id).await {
-                    Ok(()) => Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old))),
-                    // By another run.
-                    Err(status) if status.code() == Code::NotFound => {
-                        Ok(StepReport::Moved(format!("{} ({id:x}) is no member any more", self.wanted.old)))
-                    }
-                    Err(status) => later(&status, "remove the old member"),
+            ReplaceStep::RemoveSilent { id } => {
+                let silence = self.silent_since.get_or_insert_with(Instant::now).elapsed();
+                match self.grace.checked_sub(silence).filter(|left| !left.is_zero()) {
+                    Some(left) => Ok(StepReport::Nears {
+                        line: format!(
+                            "{} ({id:x}) does not answer: it is removed in {} s, unless it answers",
+                            self.wanted.old,
+                            left.as_secs() + 1
+                        ),
+                        is_nearer: false,
+                    }),
+                    None => self.remove(id).await,
                 }
             }
+            ReplaceStep::Remove { id } => self.remove(id).await,
+        }
+    }
+
+    async fn remove(&mut self, id: u64) -> Result<StepReport, RunError<ReplaceRefusal>> {
+        // It may be removed although the answer is lost.
+        self.wanted.is_old_removed = true;
+        match self.client.remove(id).await {
+            Ok(()) => Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old))),
+            // By another run.
+            Err(status) if status.code() == Code::NotFound => {
+                Ok(StepReport::Moved(format!("{} ({id:x}) is no member any more", self.wanted.old)))
+            }
+            Err(status) => later(&status, "remove the old member"),
         }
     }
 
@@ -90,28 +149,5 @@ impl Replacing {
         let is_nearer = has > self.entry;
         self.entry = has.max(self.entry);
         Ok(StepReport::Nears { line, is_nearer })
-    }
-
-    /// Says how the new member is started.
-    fn start_line(&self, members: &[Member], id: u64) {
-        let Replacement { new_name, new_urls, .. } = &self.wanted;
-        // The new member finds the others by their URLs: any separate name will do.
-        let name = |member: &Member| match member.name == *new_name || member.name.is_empty() {
-            true => format!("{:x}", member.id),
-            false => member.name.clone(),
-        };
-        let entry = |member: &Member| {
-            let urls = member.peer_ur_ls.iter().map(|url| format!("{}={url}", name(member)));
-            urls.collect::<Vec<_>>()
-        };
-        let others = members.iter().filter(|member| member.id != id);
-        let mut cluster: Vec<String> = others.flat_map(entry).collect();
-        cluster.extend(new_urls.iter().map(|url| format!("{new_name}={url}")));
-        say(&format!(
-            "start it now, with an empty data directory: kv-server --name {new_name} --initial-advertise-peer-urls {} \
-             --initial-cluster {} --initial-cluster-state existing … (its id is {id:x})",
-            new_urls.join(","),
-            cluster.join(",")
-        ));
     }
 }

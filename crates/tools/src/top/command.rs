@@ -35,7 +35,7 @@ const ABOUT: &str = "Shows the figures of a cluster of kv-server in a terminal: 
 const MORE: &str = "\
 Where the figures come from: each member serves them at /ui/status.json on the listeners of its \
 --listen-metrics-urls, next to /metrics, and on no other. They are read there every --interval; nothing is \
-written. A member knows its own rates, so give an endpoint of each.
+written. A member knows its own rates, so give an endpoint of each. A port of clients answers without figures.
 
 Who may read them: everyone who reaches such a listener. It asks for no user and no password. An https listener \
 asks for a client certificate (--cert, --key) if the member has --client-cert-auth or --trusted-ca-file. On an http listener, \
@@ -48,7 +48,7 @@ Exit status: 0 if a member answered (--once), or at the end; 1 if none did, 2 fo
 sense.
 
 Example:
-  kv-server top --endpoints 10.0.0.1:9090,10.0.0.2:9090,10.0.0.3:9090";
+  kv-server top --endpoints 10.0.0.1:2381,10.0.0.2:2381,10.0.0.3:2381";
 
 #[derive(Debug, Parser)]
 #[command(name = "kv-server top", about = ABOUT, after_long_help = MORE)]
@@ -101,6 +101,8 @@ enum TopError {
     Terminal(#[source] io::Error),
     #[error("no endpoint answers")]
     Silent,
+    #[error("no endpoint has figures: give listeners of --listen-metrics-urls, not ports of clients")]
+    NoFigures,
 }
 
 /// The command line, for completion scripts and manual pages.
@@ -120,9 +122,11 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             let _unwritten = writeln!(io::stderr(), "kv-server top: {}", causes(&error));
             match error {
                 TopError::Address(_) | TopError::Endpoints(_) | TopError::Interval => ExitCode::from(2),
-                TopError::Tls(_) | TopError::Runtime(_) | TopError::Terminal(_) | TopError::Silent => {
-                    ExitCode::FAILURE
-                }
+                TopError::Tls(_)
+                | TopError::Runtime(_)
+                | TopError::Terminal(_)
+                | TopError::Silent
+                | TopError::NoFigures => ExitCode::FAILURE,
             }
         }
     }
@@ -201,8 +205,11 @@ async fn print_once(
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(TopError::Terminal(error)),
         _ => {}
     }
-    let is_answered = cluster.endpoints.iter().any(|endpoint| endpoint.live().is_some());
-    if is_answered { Ok(()) } else { Err(TopError::Silent) }
+    match (cluster.endpoints.iter().any(|endpoint| endpoint.live().is_some()), cluster.without_figures()) {
+        (true, _) => Ok(()),
+        (false, 0) => Err(TopError::Silent),
+        (false, _) => Err(TopError::NoFigures),
+    }
 }
 
 /// Asks all endpoints at the same time.

@@ -276,7 +276,7 @@ impl Experiment {
     fn replace_command(&self, old: &str, place: &MemberPlace, ports: &[u16]) -> Result<Process> {
         let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let mut command = Command::new(&self.cluster.bench.server);
-        command.args(["member", "replace", old]).arg(format!("{}={}", place.name, url(place)));
+        command.args(["member", "replace", "--grace=0", old]).arg(format!("{}={}", place.name, url(place)));
         command.arg(format!("--endpoints={}", endpoints.join(",")));
         command.arg(format!("--timeout={}", PATIENCE.as_secs()));
         Process::spawn(command.env_clear()).attempt("start", &self.cluster.bench.server)

@@ -13,7 +13,9 @@ use clap::{Args, CommandFactory, Parser};
 
 use discovery::DiscoveryFlags;
 
-use crate::flags::values::{bytes, duration, origins, signed, switch, unsigned, unsigned_32};
+use crate::flags::values::{
+    bytes, duration, origins, signed, signed_bytes, switch, unsigned, unsigned_32, unsigned_bytes,
+};
 use crate::url::Urls;
 
 // Headings of the help, in the order of their first flags.
@@ -132,15 +134,15 @@ pub struct Flags {
     /// What the audit log holds: refused, changes (and refused) or all requests.
     #[arg(long, default_value = "refused", help_heading = AUTH)]
     pub audit_log_level: String,
-    /// Size at which writes are refused; 0 means 2 GiB, negative means never.
+    /// Size at which writes are refused, as 8GiB or a number of bytes; 0 means 2 GiB, negative means never.
     #[arg(long, default_value = "0", help_heading = "Limits")]
-    #[arg(value_parser = signed, allow_hyphen_values = true)]
+    #[arg(value_parser = signed_bytes, allow_hyphen_values = true)]
     pub quota_backend_bytes: i64,
     /// Memory, as 512MiB, 2GB or a number of bytes, above which large requests wait or are refused; 0: none.
     #[arg(long, default_value = "0", help_heading = "Limits", value_parser = bytes)]
     pub memory_limit: u64,
     /// Bytes in one request.
-    #[arg(long, default_value_t = REQUEST_BYTES_MAX, help_heading = "Limits", value_parser = unsigned)]
+    #[arg(long, default_value_t = REQUEST_BYTES_MAX, help_heading = "Limits", value_parser = unsigned_bytes)]
     pub max_request_bytes: u64,
     /// Operations in one transaction.
     #[arg(long, default_value_t = TXN_OPS_MAX, help_heading = "Limits", value_parser = unsigned)]

@@ -76,9 +76,14 @@ impl Bucket {
         if let Some(endpoint) = endpoint {
             builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
-        let store = |tries| connect(builder.clone(), tries).map(Arc::new).map_err(failed("open", address));
+        let is_signed =
+            builder.get_config_value(&AmazonS3ConfigKey::SkipSignature).as_deref() != Some("true");
+        let store = |tries| connect(builder.clone(), tries).map_err(failed("open", address));
         let (brief, patient) = (store(Tries::BRIEF)?, store(Tries::PATIENT)?);
-        Ok(Bucket::new(brief, patient, user, prefix.trim_end_matches('/'), runtime))
+        if is_signed {
+            check_credentials(&brief, address, runtime)?;
+        }
+        Ok(Bucket::new(Arc::new(brief), Arc::new(patient), user, prefix.trim_end_matches('/'), runtime))
     }
 
     fn new(
@@ -212,6 +217,14 @@ impl Bucket {
 
 fn connect(builder: AmazonS3Builder, tries: Tries) -> Result<AmazonS3, Error> {
     builder.with_retry(tries.retry_config()).with_http_connector(tries).build()
+}
+
+/// Without credentials in the environment they come from the metadata service of the machine, and every call
+/// would fail with an error about that.
+fn check_credentials(store: &AmazonS3, address: &str, runtime: &Handle) -> Result<(), PlaceError> {
+    let found = runtime.block_on(store.credentials().get_credential());
+    let failed = |source| PlaceError::Credentials { address: address.to_owned(), source: Box::new(source) };
+    found.map(drop).map_err(failed)
 }
 
 /// Sends all parts of a file, and completes the upload.
@@ -549,6 +562,22 @@ mod tests {
         let error = causes(&bucket.list("base").unwrap_err());
         assert!(error.contains(&unused.to_string()), "{error}");
         assert!(began.elapsed() < Duration::from_secs(60), "a place that has answered is tried for 300 s");
+    }
+
+    #[test]
+    fn missing_credentials_are_named_by_their_variables() {
+        let runtime = Runtime::new().unwrap();
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let builder = AmazonS3Builder::new().with_bucket_name("b").with_region("r");
+        let keyless = builder.clone().with_metadata_endpoint(format!("http://{unused}"));
+        let keyless = connect(keyless.with_allow_http(true), Tries::QUICK_AND_BRIEF).unwrap();
+        let error = check_credentials(&keyless, "s3://b", runtime.handle()).unwrap_err();
+        assert!(!error.may_pass());
+        let wanted = "no credentials for s3://b: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+        assert!(error.to_string().starts_with(wanted), "{error}");
+        let with_keys = builder.with_access_key_id("a").with_secret_access_key("s");
+        let with_keys = connect(with_keys, Tries::QUICK_AND_BRIEF).unwrap();
+        check_credentials(&with_keys, "s3://b", runtime.handle()).unwrap();
     }
 
     #[test]

@@ -31,6 +31,11 @@ pub enum PlaceError {
     NoArchive(String),
     #[error("the archiver ends")]
     Stopped,
+    #[error(
+        "no credentials for {address}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine \
+         a role"
+    )]
+    Credentials { address: String, source: Box<object_store::Error> },
     #[error("{attempt} {name}")]
     Bucket { attempt: &'static str, name: String, source: Box<object_store::Error> },
 }
@@ -44,6 +49,7 @@ impl PlaceError {
             | PlaceError::Taken(_)
             | PlaceError::Address(_)
             | PlaceError::NoArchive(_)
+            | PlaceError::Credentials { .. }
             | PlaceError::Stopped => false,
         }
     }

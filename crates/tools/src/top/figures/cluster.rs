@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::endpoint::{Calls, Endpoint, Pick};
+use super::fetch::Absence;
 use telemetry::status::{Document, Severity};
 use telemetry::usage::Top;
 
@@ -183,13 +184,24 @@ impl ClusterFigures {
         self.scoped(Scope::All).filter_map(Endpoint::live).map(pick).reduce(|a, b| a + b)
     }
 
+    /// Endpoints where a server answers that has no figures.
+    pub fn without_figures(&self) -> usize {
+        let absences = self.endpoints.iter().filter_map(Endpoint::absence);
+        absences.filter(|absence| matches!(absence, Absence::NoFigures(_))).count()
+    }
+
     /// The health as the members see it, the worst first, or the leader; term, and how many endpoints answer.
     pub fn headline(&self) -> Headline {
         let live: Vec<&Document> = self.live().collect();
-        let (answering, all) = (live.len(), self.endpoints.len());
+        let (without, all) = (self.without_figures(), self.endpoints.len());
+        let answering = live.len() + without;
         let asked = self.endpoints.iter().filter(|endpoint| endpoint.is_asked()).count();
-        if answering == 0 {
-            let text = if asked < all { "asking" } else { "NO ENDPOINT ANSWERS" };
+        if live.is_empty() {
+            let text = match (asked < all, without) {
+                (true, _) => "asking",
+                (false, 0) => "NO ENDPOINT ANSWERS",
+                (false, _) => "NO FIGURES: give the URLs of --listen-metrics-urls",
+            };
             return Headline { text: text.to_owned(), is_well: asked < all };
         }
         let newest = live.iter().map(|document| document.raft.term).max().unwrap_or_default();
@@ -212,9 +224,13 @@ impl ClusterFigures {
         } else {
             format!("ONLY {answering} OF {all} ANSWER")
         };
+        let answer = match without {
+            0 => answer,
+            without => format!("{answer}, {without} WITHOUT FIGURES"),
+        };
         let health = live.iter().map(|document| &document.health).max_by_key(|health| health.severity);
         let health = health.filter(|health| !health.text.is_empty() && named.len() < 2);
-        let is_well = named.len() == 1 && clusters.len() == 1 && answering == all;
+        let is_well = named.len() == 1 && clusters.len() == 1 && live.len() == all;
         let is_well = is_well && health.is_none_or(|health| health.severity == Severity::Good);
         let leader = health.map_or(leader, |health| health.text.clone());
         Headline { text: format!("{leader} · term {newest} · {answer} · {cluster}"), is_well }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::fetch::Absence;
 use telemetry::status::Document;
 
 /// A figure of a document that only grows.
@@ -14,8 +15,8 @@ pub struct Endpoint {
     now: Option<Document>,
     /// Of the same process, and older.
     before: Option<Document>,
-    /// Why the last request was not answered.
-    error: Option<String>,
+    /// Why the last request brought no document.
+    absence: Option<Absence>,
 }
 
 /// Calls of one method.
@@ -55,16 +56,16 @@ impl Endpoint {
     }
 
     /// Takes the outcome of one request.
-    pub fn record(&mut self, outcome: Result<Document, String>) {
+    pub fn record(&mut self, outcome: Result<Document, Absence>) {
         let document = match outcome {
             Ok(document) => document,
-            Err(error) => {
-                self.error = Some(error);
+            Err(absence) => {
+                self.absence = Some(absence);
                 self.before = None;
                 return;
             }
         };
-        let was_silent = self.error.take().is_some();
+        let was_silent = self.absence.take().is_some();
         match self.now.take() {
             // A member makes one document in a second at most.
             Some(now) if now.id == document.id && now.uptime_ms == document.uptime_ms && !was_silent => {
@@ -81,7 +82,7 @@ impl Endpoint {
 
     /// Its document, if it answered the last request.
     pub fn live(&self) -> Option<&Document> {
-        self.now.as_ref().filter(|_| self.error.is_none())
+        self.now.as_ref().filter(|_| self.absence.is_none())
     }
 
     /// The newest document, however old.
@@ -89,13 +90,13 @@ impl Endpoint {
         self.now.as_ref()
     }
 
-    pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
+    pub fn absence(&self) -> Option<&Absence> {
+        self.absence.as_ref()
     }
 
     /// Whether a request was answered, or failed.
     pub fn is_asked(&self) -> bool {
-        self.now.is_some() || self.error.is_some()
+        self.now.is_some() || self.absence.is_some()
     }
 
     /// Two documents, and the seconds between them.
@@ -184,7 +185,7 @@ mod tests {
             (puts(&endpoint), endpoint.calls().unwrap().values().next().unwrap().per_second),
             (Some(0.0), 0.0)
         );
-        endpoint.record(Err("refused".to_owned()));
+        endpoint.record(Err(Absence::Down("refused".to_owned())));
         assert_eq!(
             (puts(&endpoint), endpoint.live().is_some(), endpoint.last().is_some()),
             (None, false, true)

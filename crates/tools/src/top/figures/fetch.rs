@@ -53,6 +53,33 @@ pub enum FetchError {
     Nameless,
 }
 
+/// Why an endpoint has no document, safe to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It does not answer as a member would.
+    Down(String),
+    /// An HTTP server answers that serves no documents, such as the client port of a member.
+    NoFigures(String),
+}
+
+impl From<FetchError> for Absence {
+    fn from(error: FetchError) -> Absence {
+        let text = clean(&causes(&error));
+        match error {
+            FetchError::NotFound | FetchError::Misdirected | FetchError::Status(_) => {
+                Absence::NoFigures(text)
+            }
+            FetchError::Late
+            | FetchError::Connect(_)
+            | FetchError::Http(_)
+            | FetchError::Closed
+            | FetchError::Body(_)
+            | FetchError::Document(_)
+            | FetchError::Nameless => Absence::Down(text),
+        }
+    }
+}
+
 /// Where documents come from. Cheap to clone.
 #[derive(Clone)]
 pub struct DocumentSource {
@@ -83,9 +110,9 @@ impl DocumentSource {
     }
 
     /// The document, safe to be shown, or why there is none.
-    pub async fn document(&self) -> Result<Document, String> {
+    pub async fn document(&self) -> Result<Document, Absence> {
         let fetched = tokio::time::timeout(ANSWER_WITHIN, self.fetch()).await;
-        fetched.unwrap_or(Err(FetchError::Late)).map_err(|error| clean(&causes(&error)))
+        fetched.unwrap_or(Err(FetchError::Late)).map_err(Absence::from)
     }
 
     async fn fetch(&self) -> Result<Document, FetchError> {
@@ -173,7 +200,11 @@ mod tests {
         let document = DocumentSource::new(&url, &Dialer::default()).unwrap().document().await;
         let request = server.await.unwrap();
         assert!(request.starts_with("GET /ui/status.json HTTP/1.1\r\nhost: 127.0.0.1:"), "{request}");
-        document.map_or_else(|error| error, |document| format!("member {}", document.id))
+        match document {
+            Ok(document) => format!("member {}", document.id),
+            Err(Absence::Down(reason)) => reason,
+            Err(Absence::NoFigures(reason)) => format!("no figures: {reason}"),
+        }
     }
 
     /// On a paused clock, time passes while nothing else happens.
@@ -190,7 +221,7 @@ mod tests {
             }
         });
         let source = DocumentSource::new(&url, &Dialer::default()).unwrap();
-        assert_eq!(source.document().await.unwrap_err(), "no answer within 5 s");
+        assert_eq!(source.document().await.unwrap_err(), Absence::Down("no answer within 5 s".to_owned()));
         server.abort();
     }
 
@@ -216,10 +247,18 @@ mod tests {
                 "the answer is no status document: invalid value",
             ),
             (format!("{ok}\r\n{}", "[".repeat(100_000)), 0, "the answer is no status document: "),
-            ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned(), 0, "404: no status document"),
+            (
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                0,
+                "no figures: 404: no status document",
+            ),
             ("HTTP/1.1 421 \u{7}\r\nContent-Length: 0\r\n\r\n".to_owned(), 0, "the answer is no HTTP/1"),
-            ("HTTP/1.1 421 x\r\nContent-Length: 0\r\n\r\n".to_owned(), 0, "421: the member does not know"),
-            ("HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n".to_owned(), 0, "HTTP status 302"),
+            (
+                "HTTP/1.1 421 x\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                0,
+                "no figures: 421: the member does not",
+            ),
+            ("HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n".to_owned(), 0, "no figures: HTTP status 302"),
             ("\u{1b}[2J".to_owned(), 0, "the answer is no HTTP/1"),
             (String::new(), 0, "the answer is no HTTP/1: connection closed"),
         ] {

@@ -12,4 +12,4 @@ pub use cluster::{ClusterFigures, Headline, NamedMember, Scope, TopNames, Unaske
 pub use endpoint::{Calls, Endpoint};
 #[cfg(test)]
 pub use fetch::document_of;
-pub use fetch::{AddressError, DocumentSource};
+pub use fetch::{Absence, AddressError, DocumentSource};

@@ -18,7 +18,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use serde_json::{Value, json};
 
-use super::super::figures::{ClusterFigures, document_of};
+use super::super::figures::{Absence, ClusterFigures, document_of};
 use super::*;
 
 struct Script {
@@ -90,7 +90,7 @@ impl Script {
     }
 
     fn answer(&mut self, at: usize, json: &str) {
-        let document = document_of(json.as_bytes()).map_err(|error| error.to_string());
+        let document = document_of(json.as_bytes()).map_err(Absence::from);
         self.cluster.endpoints[at].record(document);
     }
 
@@ -138,7 +138,8 @@ impl Script {
             "answer" => self.answer(self.at(name), text),
             "down" => {
                 let at = self.at(name);
-                self.cluster.endpoints[at].record(Err(text.to_owned()));
+                let absence = if text.starts_with("404") { Absence::NoFigures } else { Absence::Down };
+                self.cluster.endpoints[at].record(Err(absence(text.to_owned())));
             }
             "keys" => rest.split(' ').for_each(|word| self.key(word)),
             "colors" => self.theme = Theme::Colored,

@@ -1,6 +1,8 @@
 //! Tables of a cluster's figures, one for each view.
 
-use super::super::figures::{Calls, ClusterFigures, Endpoint, NamedMember, Scope, TopNames, UnaskedMember};
+use super::super::figures::{
+    Absence, Calls, ClusterFigures, Endpoint, NamedMember, Scope, TopNames, UnaskedMember,
+};
 use super::format::{bytes, factor, latency, number, percent, span};
 use super::table::{Cell, Column, Mood, Order, Table, TableRow};
 use telemetry::status::Document;
@@ -176,15 +178,19 @@ fn of_members(
 ) -> Table {
     let asked = cluster.endpoints.iter().enumerate().map(|(at, endpoint)| {
         let name = Cell::text(cluster.name_at(at));
-        match (endpoint.live(), endpoint.error()) {
+        match (endpoint.live(), endpoint.absence()) {
             (Some(document), _) => {
                 let mut cells = vec![name];
                 cells.extend(figures(cluster, endpoint, document));
                 let mood = if document.leader.is_empty() { Mood::Bad } else { Mood::Plain };
                 TableRow { cells, mood, instead: None }
             }
-            (None, Some(error)) => {
-                TableRow { cells: vec![name], mood: Mood::Bad, instead: Some(format!("DOWN: {error}")) }
+            (None, Some(absence)) => {
+                let instead = match absence {
+                    Absence::Down(reason) => format!("DOWN: {reason}"),
+                    Absence::NoFigures(reason) => format!("NO FIGURES: {reason}"),
+                };
+                TableRow { cells: vec![name], mood: Mood::Bad, instead: Some(instead) }
             }
             (None, None) => {
                 TableRow { cells: vec![name], mood: Mood::Faint, instead: Some("asking".to_owned()) }
