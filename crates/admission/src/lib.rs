@@ -1,9 +1,9 @@
-//! Admission: what clients may make this process hold and do at one time.
+//! Admission control: limits the memory and concurrency of clients' work.
 
-mod memory; // what --memory-limit leaves
+mod memory; // memory left under --memory-limit
 
-mod gate; // passes of a weight, shared between clients
-mod shares; // what each client may hold
+mod gate; // weighted passes, shared between clients
+mod shares; // shares of a bound per client
 
 mod places; // connections, of which new ones displace unproven ones
 

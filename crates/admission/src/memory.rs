@@ -1,15 +1,15 @@
-//! The limit on this process's memory (`--memory-limit`), and what it leaves to large requests.
+//! The limit on this process's memory (`--memory-limit`), and the part of it available to large requests.
 //!
 //! ```text
 //!   resident memory ──every 20 ms──▶ left = line − resident − granted since ──▶ gates, bodies, answers
 //! ```
 //!
-//! * The line is seven eighths of the limit. The rest is for what no client asks for: Raft, apply, buffers of
-//!   connections, small calls, and memory that the allocator has not given back.
-//! * What was granted counts for two samples. Then it is resident, or was given back.
-//! * Nothing waits here. Those who ask wait at their gates, which look again after each sample.
-//! * Small requests are always granted: what keeps leases, leaders and health checks alive is small.
-//! * Without a limit everything is granted, and nothing is sampled.
+//! * The line is seven eighths of the limit. The rest is for memory that is not admitted: Raft, apply,
+//!   buffers of connections, small calls, and freed memory that the allocator retains.
+//! * A grant counts for two samples. By then it is resident, or was released.
+//! * Calls do not wait here. They wait at their gates, which check again after each sample.
+//! * Small requests are always granted: lease renewals, elections and health checks are small.
+//! * Without a limit everything is granted, and there is no sampling.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,18 +19,18 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use telemetry::metrics::resident_bytes;
 
-/// A copy of 10 MB takes some milliseconds, so a sample is not far off. One takes 10 µs.
+/// Copying 10 MB takes some milliseconds, so a sample is not far off. A sample takes 10 µs.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// A request for less is always granted.
+/// Smaller requests are always granted.
 pub const SMALL_GRANT_BYTES: u64 = 64 << 10;
 
-/// See the module's head. The default has no limit.
+/// The memory limit. See the module documentation. The default is no limit.
 #[derive(Debug)]
 pub struct MemoryLimit {
-    /// Bytes; the largest number without a limit.
+    /// Admission line in bytes; `u64::MAX` without a limit.
     line: u64,
     resident: AtomicU64,
-    /// Bytes granted since the newest sample, and between the two newest.
+    /// Bytes granted since the latest sample, and between the two latest.
     granted: AtomicU64,
     granted_before: AtomicU64,
     refused: AtomicU64,
@@ -43,7 +43,7 @@ impl Default for MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// A limit in bytes.
+    /// Returns a limit in bytes.
     pub fn new(limit: Option<u64>) -> MemoryLimit {
         MemoryLimit {
             line: limit.map_or(u64::MAX, |limit| limit - limit / 8),
@@ -58,7 +58,7 @@ impl MemoryLimit {
         self.line < u64::MAX
     }
 
-    /// Bytes that may be granted now; none without a limit.
+    /// Returns the bytes that may be granted now; None without a limit.
     pub fn left(&self) -> Option<u64> {
         let taken =
             self.resident.load(Relaxed) + self.granted.load(Relaxed) + self.granted_before.load(Relaxed);
@@ -70,15 +70,15 @@ impl MemoryLimit {
         if self.is_on() { self.line / part } else { u64::MAX }
     }
 
-    /// Whether less is left than what a large answer takes.
+    /// Reports whether less is left than a large response takes.
     pub fn is_short(&self) -> bool {
         self.left().is_some_and(|left| left < self.line / 16)
     }
 
-    /// Grants `bytes`, if so much is left.
+    /// Grants `bytes`, if enough is left.
     pub fn grant(&self, bytes: u64) -> bool {
         let Some(left) = self.left() else { return true };
-        // Two callers may see the same rest. What is kept above the line has room for that.
+        // Two callers may read the same value. The memory above the line covers that.
         if bytes > left && bytes > SMALL_GRANT_BYTES {
             return false;
         }
@@ -91,7 +91,7 @@ impl MemoryLimit {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Requests that waited or failed because too little was left.
+    /// Returns the number of requests that waited or failed because too little was left.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -102,7 +102,7 @@ impl MemoryLimit {
     }
 }
 
-/// Samples the memory for as long as the process lives, and lets those who wait for it look again.
+/// Samples the memory periodically, and lets waiting calls check again.
 pub fn follow(limit: &Arc<MemoryLimit>, look_again: impl Fn() + Send + 'static) {
     if !limit.is_on() {
         return;

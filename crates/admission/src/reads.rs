@@ -1,4 +1,4 @@
-//! Admission: what reads and large commands may hold in memory together, and how many run at a time.
+//! Limits the memory and concurrency of reads and large commands.
 //!
 //! ```text
 //!   small read ──at most 1 MiB──▶ calling task
@@ -8,14 +8,16 @@
 //! ```
 //!
 //! * A read that does not fit into the calling task's bound enters the gate of memory first, then that of
-//!   turns, and runs on a blocking thread under a meter. Memory is taken from the gate before it is
-//!   allocated: the meter asks for more when a read outgrows what it entered with. If there is no room, the
-//!   read drops what it holds and enters again for twice as much. A read never waits while it holds a turn.
-//! * A read that alone needs more than the whole budget is refused, with the limit in its text. One that can
-//!   go on in another form ends before it takes so much, and does not wait for memory: a client that reads no
-//!   answers delays no range that can be sent as it is made.
-//! * Ranges that are sent as they are made (`rpc/kv/large`) hold the places of their keys only, which have
-//!   a separate budget: a slow reader of a large range delays other large ranges and no other read.
+//!   permits, and runs on a blocking thread under a meter. Memory is taken from the gate before it is
+//!   allocated: the meter requests more when a read outgrows its initial amount. If there is no capacity,
+//!   the read drops its memory and enters again for twice as much. A read never waits while it holds a
+//!   permit.
+//! * A read that needs more than the whole budget is rejected, with the limit in its text. A read with
+//!   another form stops before it takes so much, and does not wait for memory: clients that do not read
+//!   cannot delay ranges that can be streamed.
+//! * Ranges that are sent as they are produced (`rpc/kv/large`) hold only the positions of their keys,
+//!   which have a separate budget: a slow reader of a large range delays other large ranges and no other
+//!   read.
 //! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
 //!   then.
 //! * A transaction of many fields enters its gate before it is decoded, and so before all others. It holds
@@ -43,82 +45,81 @@ use super::memory::MemoryLimit;
 use super::shares::{Share, Shares};
 use telemetry::metrics::{Stage, timed};
 
-/// Answers held whole: pairs while they are read, and their encoded form until it is sent.
+/// Memory of whole responses: pairs while they are read, and their encoded form until it is sent.
 pub const ANSWER_BYTES: u64 = 144 << 20;
-/// The part of it that answers above [`ANSWER_LIGHT_MAX`] leave free. One answer takes 128 MiB at most: a
-/// range of 1 MiB values takes twice its size, so it may have some 60 MiB.
+/// Part that responses above [`ANSWER_LIGHT_MAX`] leave free. One response takes 128 MiB at most: a range
+/// of 1 MiB values takes twice its size, so it may have about 60 MiB.
 const ANSWER_RESERVE: u64 = 16 << 20;
 /// Most previous values, pages and encoded chunks of streamed ranges are below this: twice etcd's default
-/// maximum of a request. A chunk takes more while it is read, and one of large values after small ones also
+/// maximum of a request. A chunk takes more while it is read; a chunk of large values after small ones also
 /// until it is sent.
 const ANSWER_LIGHT_MAX: u64 = 4 << 20;
-/// A read enters with no more than this. Estimates multiply keys by the mean size of a record, which is far
-/// too much for ranges without values. A read that needs more takes it while it runs.
+/// Maximum initial amount of a read. Estimates multiply keys by the mean size of a record, which is far too
+/// much for ranges without values. A read that needs more takes it while it runs.
 const ESTIMATE_MAX: u64 = 32 << 20;
-/// Places of keys in large ranges, at 12 bytes each after 32 while they are found.
+/// Memory for key positions of large ranges, at 12 bytes each, and 32 while they are being found.
 const PLACE_BYTES: u64 = 32 << 20;
-/// The part of it that ranges above [`PLACE_LIGHT_MAX`] leave free. A larger range counts as all the rest.
+/// Part that ranges above [`PLACE_LIGHT_MAX`] leave free. Larger ranges are clamped to the rest.
 const PLACE_RESERVE: u64 = 4 << 20;
-/// 32,768 keys: a large range of so few has values of 1 KiB and more.
+/// 32,768 keys: large ranges with so few keys have values of 1 KiB and more.
 const PLACE_LIGHT_MAX: u64 = 1 << 20;
-/// Reads that run at one time, each on a thread: more than the cores of a small machine, since a cold block
-/// waits for the disk.
+/// Concurrent reads, each on a thread: more than the cores of a small machine, since a cold block waits for
+/// the disk.
 const READS_AT_ONCE: u64 = 4;
-/// Hashes of the whole history at one time. One takes a core and reads every block.
+/// Concurrent hashes of the whole history. Each takes a core and reads every block.
 const HASHES_AT_ONCE: u64 = 2;
-/// Parts of the state that are recounted at a time. One leader asks for one.
+/// Concurrent recounts of a part of the state. One leader requests one.
 const RECOUNTS_AT_ONCE: u64 = 1;
-/// Long transactions that are decoded, and long messages that are JSON, at one time. 3 MB of empty strings
-/// take 32 MB while they are read.
+/// Concurrent conversions of long transactions and long JSON messages. 3 MB of empty strings take 32 MB
+/// while they are read.
 const CONVERSIONS_AT_ONCE: u64 = 2;
-/// Transactions of many fields that are decoded and not answered yet. The largest one takes 40 MiB.
+/// Memory of decoded transactions with many fields, until their response. The largest one takes 40 MiB.
 const TXN_BYTES: u64 = 64 << 20;
-/// The part of it that transactions above [`TXN_LIGHT_MAX`] leave free.
+/// Part that transactions above [`TXN_LIGHT_MAX`] leave free.
 const TXN_RESERVE: u64 = 8 << 20;
 /// 4,096 fields: 1,300 puts.
 const TXN_LIGHT_MAX: u64 = 1 << 20;
-/// A field of a decoded transaction. An operation has two, and may be copied as a read of the answer: 136 and
-/// 128 bytes, in vectors of up to twice the length.
+/// Memory of a field of a decoded transaction. An operation has two, and may be copied as a read of the
+/// response: 136 and 128 bytes, in vectors of up to twice the length.
 const TXN_FIELD_BYTES: u64 = 256;
 /// Snapshots that are streamed concurrently. Each takes a mebibyte, makes its parts within the turns of the
 /// reads, and delays the freeing of space by compactions no more than one alone does. One address may have
 /// three quarters of them, so that slow clients at a few addresses do not keep out a backup.
 const SNAPSHOTS_AT_ONCE: u64 = 64;
-/// Snapshots that may wait: a cluster has few operators and backup programs.
+/// Waiting snapshots: a cluster has few operators and backup programs.
 const SNAPSHOTS_WAITING_MAX: usize = 16;
-/// Large ranges that are found, or hold a window of 32 MiB. Three, so that one connection leaves some to
-/// others.
+/// Concurrent large ranges that are being found, or hold a window of 32 MiB. Three, so that one connection
+/// cannot use all of them.
 const WINDOWS_AT_ONCE: u64 = 3;
-/// A large range that was begun is not refused: its client ends it by a deadline, or by a reset.
+/// Large ranges in progress are not rejected: their clients cancel them by a deadline, or by a reset.
 const WINDOW_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Callers that may wait for a turn or for memory. More are refused with RESOURCE_EXHAUSTED.
+/// Maximum number of calls that wait for a permit or for memory. Further ones fail with RESOURCE_EXHAUSTED.
 const WAITING_MAX: usize = 1024;
-/// Hashes that may wait: monitoring asks each member once a minute at most.
+/// Maximum number of waiting hashes: monitoring requests one per minute and member at most.
 const HASHES_WAITING_MAX: usize = 64;
-/// Time that a read waits before it is refused: far above what a busy member needs, and the deadline of most
-/// clients.
+/// Maximum wait of a read: far above the needs of a busy member, and the deadline of most clients.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Time that a read with another form waits before it takes that: enough for other answers of its client to
-/// leave. The other form reads everything twice.
+/// Time that a read with another form waits before it takes that: enough for other responses of its client
+/// to leave. The other form reads everything twice.
 const OTHER_FORM_AFTER: Duration = Duration::from_millis(100);
-/// Bytes that a read may hold in the calling task.
+/// Maximum memory of a read in the calling task.
 pub const SMALL_BYTES: u64 = 1 << 20;
-/// What a pair takes in memory beyond its key and value while it is read and encoded.
+/// Memory of a pair in addition to its key and value while it is read and encoded.
 pub const PAIR_BYTES: u64 = 256;
-/// Memory is taken in such steps while a read grows.
+/// Step in which a growing read takes memory.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Commands above this length are large: see [`Admission::command`].
 const LARGE_COMMAND_BYTES: usize = 4 << 10;
-/// Large commands that are proposed and not yet answered. The proposal budget of `raft-node` is 16 MiB: at
+/// Large commands that are proposed and not yet complete. The proposal budget of `raft-node` is 16 MiB: at
 /// least 4 MiB of it are left to small commands.
 const COMMAND_BYTES: u64 = 12 << 20;
 /// Large commands that wait to be proposed, in bytes; they are in memory already.
 const COMMAND_BYTES_WAITING_MAX: u64 = 64 << 20;
 
-/// Keys in the requests of streamed ranges, each of which is kept until its client has taken the last chunk.
+/// Keys in the requests of streamed ranges, each held until its client has taken the last chunk.
 const STREAM_KEY_BYTES: usize = 32 << 20;
-/// What each connection may always have of it.
+/// Part of it that each connection may always use.
 const STREAM_KEY_BYTES_ALWAYS: usize = 64 << 10;
 
 /// The gates of one member.
@@ -139,10 +140,10 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `command_wait_max` is the time that a large command may wait to be proposed.
+    /// Returns the gates. `command_wait_max` is the maximum wait of a large command before it is proposed.
     pub fn new(command_wait_max: Duration, memory: Arc<MemoryLimit>) -> Self {
-        // What is held by clients that do not read has a reserve. The rest is given back by this member
-        // alone.
+        // Gates for memory held by clients that do not read have a reserve. This member releases all other
+        // kinds by itself.
         let alike = |capacity| Bounds {
             capacity,
             reserve: 0,
@@ -177,15 +178,15 @@ impl Admission {
         }
     }
 
-    /// Serves those who wait for memory.
+    /// Serves the waiters for memory.
     pub fn look_again(&self) {
         self.answers.look_again();
         self.places.look_again();
         self.txns.look_again();
     }
 
-    /// Room for a command of this length among the proposals. A small one needs none. A large one waits for
-    /// its turn instead of filling the budget that all share.
+    /// Returns a pass for a command of this length. Small ones need none. Large ones wait instead of
+    /// filling the shared proposal budget.
     pub async fn command(&self, client: ClientId, bytes: usize) -> Result<Option<Pass>, Status> {
         if bytes <= LARGE_COMMAND_BYTES {
             return Ok(None);
@@ -195,20 +196,21 @@ impl Admission {
         pass.map(Some).map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))
     }
 
-    /// Room for a transaction of so many fields, from before it is decoded until it is answered.
+    /// Returns a pass for a transaction with `fields` fields, to be held from before decoding until the
+    /// response.
     pub async fn txn(&self, client: ClientId, fields: usize) -> Result<Pass, Status> {
         let entering = self.txns.enter(client, fields as u64 * TXN_FIELD_BYTES);
         let pass = timed(Stage::Admission, entering).await;
         pass.map_err(|_| grpc_errors::refused(api::Error::TooManyRequests))
     }
 
-    /// Room for the keys of a streamed range, until its last chunk was taken.
+    /// Returns a share for the keys of a streamed range, to be held until its last chunk was taken.
     pub fn stream_keys(&self, client: ClientId, bytes: usize) -> Result<Share, Status> {
         self.stream_keys.take(client, bytes).ok_or_else(grpc_errors::reads_exhausted)
     }
 
-    /// Bytes for a window of a large range that should have `wanted`: fewer if little memory is left, but
-    /// `least`. Three windows and what else is granted between two samples fit into what is left.
+    /// Grants bytes for a window of a large range: `wanted`, or fewer if little memory is left, but at
+    /// least `least`. Three windows and the other grants between two samples fit into the rest.
     pub fn window(&self, wanted: usize, least: usize) -> usize {
         let left =
             self.memory.left().map_or(usize::MAX, |left| usize::try_from(left / 8).unwrap_or(usize::MAX));
@@ -217,8 +219,8 @@ impl Admission {
         bytes
     }
 
-    /// Does `read` on a blocking thread, with as much memory as it needs; `estimate` saves attempts. The
-    /// memory comes back with the answer, to be held as long as the answer is.
+    /// Runs `read` on a blocking thread, with as much memory as it needs; `estimate` saves attempts.
+    /// Returns the memory with the response, to be held as long as the response is.
     pub async fn read<T: Send + 'static>(
         &self,
         client: ClientId,
@@ -229,13 +231,14 @@ impl Admission {
         answered.ok_or_else(|| self.too_large())
     }
 
-    /// The refusal of an answer that needs more than one may hold.
+    /// Returns the error for a response above the maximum.
     pub fn too_large(&self) -> Status {
         grpc_errors::answer_too_large(self.answers.weight_max())
     }
 
-    /// As `read`. With `bytes_max`, None if it needs more than that, or waits for what others hold: then it
-    /// holds nothing any more. Without, None if it needs more than any may hold.
+    /// Like [`Admission::read`]. With `bytes_max`, returns None if it needs more than that, or would wait
+    /// for other calls' memory; its own is released then. Otherwise, returns None if it needs more than the
+    /// maximum of a response.
     pub async fn read_up_to<T: Send + 'static>(
         &self,
         bytes_max: Option<u64>,
@@ -274,7 +277,7 @@ impl Admission {
         }
     }
 
-    /// Decodes or encodes something long on a blocking thread, when it is the client's turn.
+    /// Runs a long decoding or encoding on a blocking thread, with a permit.
     pub async fn convert<T: Send + 'static>(
         &self,
         client: ClientId,
@@ -285,7 +288,7 @@ impl Admission {
         in_turn(turn, convert).await
     }
 
-    /// Does `work` that holds no answer on a blocking thread, within a turn of `gate`.
+    /// Runs `work` without a response on a blocking thread, with a permit of `gate`.
     pub async fn within<T: Send + 'static>(
         &self,
         gate: &Arc<Gate>,
@@ -301,7 +304,7 @@ impl Admission {
     }
 }
 
-/// Runs `work` where it delays no other task. The turn ends with it, also when its caller has gone.
+/// Runs `work` on a blocking thread. The permit is released after it, even if its caller was cancelled.
 async fn in_turn<T: Send + 'static>(
     turn: Pass,
     work: impl FnOnce() -> T + Send + 'static,
@@ -313,15 +316,15 @@ async fn in_turn<T: Send + 'static>(
     .await
 }
 
-/// Runs `work` where it delays no other task.
+/// Runs `work` on a blocking thread, so that it delays no other task.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     tokio::task::spawn_blocking(work).await.map_err(|error| grpc_errors::task(&error))
 }
 
-/// An answer with the memory that it takes.
+/// A response with its memory.
 pub struct CountedAnswer<T> {
     pub response: T,
-    /// None if it is small.
+    /// None for small responses.
     pub memory: Option<Pass>,
 }
 
@@ -331,7 +334,7 @@ impl<T> CountedAnswer<T> {
     }
 }
 
-/// A frame that gives its memory back when its last byte was sent.
+/// Returns a frame that releases its memory when its last byte was sent.
 pub fn charged(frame: Bytes, memory: Option<Pass>) -> Bytes {
     struct CountedFrame {
         frame: Bytes,
@@ -347,7 +350,7 @@ pub fn charged(frame: Bytes, memory: Option<Pass>) -> Bytes {
     Bytes::from_owner(CountedFrame { frame, _memory: memory })
 }
 
-/// Held by the task that waits for a read; dropping it ends the read.
+/// Held by the task that waits for a read; dropping it cancels the read.
 #[derive(Default)]
 pub struct Caller {
     gone: Arc<AtomicBool>,
@@ -365,7 +368,7 @@ impl Drop for Caller {
     }
 }
 
-/// Ends a read whose caller has gone, and bounds nothing else.
+/// A meter that cancels a read whose caller was dropped, without limiting its memory.
 pub struct CallerGone(Arc<AtomicBool>);
 
 impl Meter for CallerGone {
@@ -379,7 +382,7 @@ struct Allowance {
     memory: RefCell<Pass>,
     bytes_max: u64,
     used: Cell<u64>,
-    /// The most that was ever needed.
+    /// Maximum amount needed so far.
     wanted: Cell<u64>,
     gone: CallerGone,
 }
@@ -412,16 +415,16 @@ impl Meter for Allowance {
     }
 }
 
-/// Bounds a read in the calling task.
+/// Limits a read in the calling task.
 #[derive(Default)]
 pub struct Small {
     used: Cell<u64>,
     holds: Cell<u32>,
 }
 
-/// Holds of the store's lock, of 1000 steps each, that a read in the calling task takes: half a millisecond,
-/// of which a connection may ask for 32 before others have a turn. A read that looks at more goes on as a
-/// wide one: a page after many deleted keys, a count of hundreds of thousands.
+/// Lock acquisitions of a read in the calling task, of 1000 steps each: half a millisecond. A connection
+/// may cause 32 of them before other ones are served. Longer reads continue as wide ones: a page after many
+/// deleted keys, a count of hundreds of thousands.
 const HOLDS_IN_TASK_MAX: u32 = 4;
 
 impl Meter for Small {

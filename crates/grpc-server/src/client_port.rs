@@ -12,9 +12,9 @@
 //! certificate, or with a call that has permission, is never displaced. Without another one the newcomer is
 //! refused. A place counts for an address: no user is known yet.
 //!
-//! A listener may serve one of the two alone: `--listen-client-http-urls`. Where HTTP is served alone it is
-//! HTTP/1. Inside TLS, HTTP/2 requests that are not gRPC are answered by `http` as well: curl and browsers
-//! choose HTTP/2 there. Outside of TLS, GET is: a probe must not take a refusal for health.
+//! A listener may serve only one of the two: `--listen-client-http-urls`. A listener for HTTP only serves
+//! HTTP/1. With TLS, HTTP/2 requests other than gRPC go to `http` as well, since curl and browsers choose
+//! HTTP/2. Without TLS, only GET does: a probe must not interpret a rejection as an unhealthy member.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -40,38 +40,38 @@ use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
 
-/// A connection that says nothing holds a file descriptor, so not for long.
+/// Time for the first bytes of a connection, which holds a file descriptor in the meantime.
 const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
-/// Every HTTP/2 connection begins so, and no HTTP/1 request can.
+/// The first bytes of every HTTP/2 connection, and of no HTTP/1 request.
 pub(crate) const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
-/// What a client can talk to.
+/// The services of a client port.
 #[derive(Clone)]
 pub struct Services<H, T, G> {
     pub hot: H,
     pub streams: T,
     pub grpc: G,
     pub http: axum::Router,
-    /// Inside TLS.
+    /// For TLS.
     pub https: axum::Router,
     pub limits: http2::ConnectionLimits,
-    /// What all connections together take stays under it.
+    /// Limits the memory of all connections.
     pub memory: Arc<MemoryLimit>,
 }
 
-/// Services that know which connection a call came on, to share what is scarce between connections.
+/// Services that need the connection of a call, to share limited resources between connections.
 pub trait PerConnection {
     /// The same services for one connection. They note in `holder` what the connection is used for.
     fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self;
 }
 
-/// What is spoken on a listener.
+/// The protocols of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     GrpcAndHttp,
-    /// gRPC alone: HTTP has a separate listener.
+    /// Only gRPC: HTTP has a separate listener.
     Grpc,
-    /// HTTP/1 alone.
+    /// Only HTTP/1.
     Http,
 }
 
@@ -91,7 +91,7 @@ pub fn serve<H, T, G>(
         stop: stop.clone(),
     };
     let places = permits.places();
-    let next = Arc::new(AtomicU64::new(1)); // 0 is for calls that come on no connection.
+    let next = Arc::new(AtomicU64::new(1)); // 0 is for calls without a connection.
     let services = Arc::new(services.clone());
     for ((listener, tls), traffic) in listeners {
         let (services, shared, next) = (Arc::clone(&services), shared.clone(), Arc::clone(&next));
@@ -101,7 +101,7 @@ pub fn serve<H, T, G>(
             let address = stream.peer_address().map(|address| address.ip());
             let place = places.take(caller_of(address), &holder);
             let number = next.fetch_add(1, Ordering::Relaxed);
-            // In a box that is freed when the protocol is known: a connection may be idle for long.
+            // Boxed and freed when the protocol is known, as a connection may be idle for long.
             let begun = Box::pin(accepted(
                 stream,
                 number,
@@ -124,7 +124,7 @@ pub fn serve<H, T, G>(
 }
 
 impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
-    /// The services for one connection.
+    /// Returns the services for one connection.
     fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self {
         Services {
             hot: self.hot.of(origin, holder),
@@ -138,14 +138,14 @@ impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
     }
 }
 
-/// What all client connections share.
+/// State shared by all client connections.
 #[derive(Clone)]
 struct PortShared {
     totals: Arc<http2::Totals>,
     stop: Stop,
 }
 
-/// A connection whose protocol is known.
+/// A connection after protocol detection.
 type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn accepted<H, T, G>(
@@ -183,8 +183,8 @@ where
     connection(stream, traffic, &origin, &services, shared, holder).await
 }
 
-/// Reads what decides on the protocol. Each has a separate future, so that a connection allocates memory only
-/// for its protocol.
+/// Reads the bytes that decide on the protocol. Each protocol has a separate future, so that a connection
+/// allocates memory only for its own.
 async fn connection<H, T, G>(
     stream: Stream,
     traffic: Traffic,
@@ -229,17 +229,17 @@ where
                 });
             Some(Box::pin(async move { http1::serve(socket, service, &holder, &stop).await }))
         }
-        // The listener of the other kind is meant.
+        // The client meant the listener of the other kind.
         Ok(Ok(true | false)) => None,
         Ok(Err(_)) | Err(_) => None,
     }
 }
 
-/// Divides the requests of an HTTP/2 connection between gRPC and plain HTTP, by their content type as etcd
-/// does. What is neither is refused as grpc-go refuses it.
+/// Dispatches the requests of an HTTP/2 connection to gRPC or plain HTTP, by content type like etcd. All
+/// other requests are rejected like by grpc-go.
 ///
-/// gRPC services, with a router for other requests if there is one, and the connection for its calls. Without
-/// that, outside of TLS where etcd has no router, it answers GET alone, for probes.
+/// The gRPC services, and optionally a router for other requests with the connection for its calls. Without
+/// the latter, on plain connections, where etcd has no router, the router serves only GET, for probes.
 #[derive(Clone)]
 struct ByContentType<G> {
     grpc: G,
@@ -288,7 +288,7 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
     }
 }
 
-/// The answer to a request that is no call.
+/// Returns the response to a request that is not a gRPC call.
 fn refused(code: StatusCode, status: Status) -> Answering {
     let mut refusal = status.into_http();
     *refusal.status_mut() = code;

@@ -23,11 +23,11 @@ use process::shutdown::Stop;
 
 /// Time for the head of the first request of a connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of one head. A probe sends some hundred.
+/// Maximum size of a head. Probes send a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Serves requests until the client closes the connection, or until the request that runs at `stop` is
-/// answered, or another connection has its place.
+/// Serves requests until the client closes the connection, until the request in progress at `stop` is
+/// complete, or until the connection is evicted.
 ///
 /// After its first request a connection may be idle for any time, as in etcd: balancers keep theirs for a
 /// minute and more, and one that is closed here could have a request on its way.
@@ -41,7 +41,7 @@ where
     let head_seen = Arc::clone(&has_head);
     let service = service_fn(move |request: Request<Incoming>| {
         head_seen.store(true, Relaxed);
-        // Else a body follows, or what is no HTTP/1.
+        // Otherwise a body follows, or another protocol.
         let is_whole = request.body().is_end_stream()
             && request.method() != Method::CONNECT
             && !request.headers().contains_key(UPGRADE);
@@ -57,12 +57,12 @@ where
         }
     });
     let closed = socket.closed();
-    // It may have a call under way that would go on without it.
+    // A call in progress would otherwise continue after a disconnect.
     socket.watch_for_end();
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        // A client that has ended what it sends reads its answer, as from etcd. The look at the socket ends
-        // long calls.
+        // A client that has closed its sending side still reads its response, as with etcd. The check of
+        // the socket cancels long calls.
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(socket), service)
@@ -75,7 +75,7 @@ where
         }
     });
     // An error here is the client's: it closed the connection, or its request was malformed and has been
-    // refused.
+    // rejected.
     tokio::select! {
         _ = connection.as_mut() => {}
         () = holder.displaced() => {}
@@ -86,7 +86,7 @@ where
         }
     }
     drop(connection);
-    // A websocket has taken the socket over, and counts as the connection until it is closed.
+    // A websocket has taken over the socket, and counts as the connection until it is closed.
     closed.await;
 }
 

@@ -1,5 +1,5 @@
-//! What calls that come as JSON share with all other calls of their connection: limits, counts and the end of
-//! the member. Their caller hands them to the same [`StreamMethods`] and services as the HTTP/2 connection.
+//! Calls that arrive as JSON: they share limits, counters and the shutdown with all other calls of their
+//! connection, and use the same [`StreamMethods`] and services as HTTP/2 connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,17 @@ use admission::{ClientId, Holder};
 use auth::Origin;
 use process::shutdown::Stop;
 
-/// Calls of one connection at one time. One more waits for [`TURN_WITHIN`].
+/// Concurrent calls per connection. Further ones wait for [`TURN_WITHIN`].
 const CALLS_MAX: usize = 128;
-/// Streams may have no end, and the client may wait for an answer before it ends one.
+/// Time limit for that wait: streams may be endless, and the client may wait for a response before it
+/// closes one.
 const TURN_WITHIN: Duration = Duration::from_secs(5);
 
-/// A connection whose calls come as JSON. Cheap to clone.
+/// A connection for JSON calls. Cheap to clone.
 #[derive(Clone)]
 pub struct LocalConnection {
     origin: Origin,
-    /// Limits and counts, as of a connection of HTTP/2.
+    /// Limits and counters, like on an HTTP/2 connection.
     pub shared: Arc<ConnectionShared>,
     calls: Arc<Semaphore>,
     holder: Arc<Holder>,
@@ -61,13 +62,13 @@ impl LocalConnection {
         &self.holder
     }
 
-    /// The right to make a call, until it is dropped. None if none becomes free in time.
+    /// Returns a permit for a call. None if none becomes available in time.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         timeout(TURN_WITHIN, Arc::clone(&self.calls).acquire_owned()).await.ok()?.ok()
     }
 
-    /// Serves a call whose requests, each with its prefix, come from a channel. The call ends with the
-    /// returned future.
+    /// Serves a call with requests from a channel, each with its prefix. Dropping the returned future
+    /// cancels the call.
     pub fn stream<T: StreamMethods + Sync>(
         &self,
         methods: T,

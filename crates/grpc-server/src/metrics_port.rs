@@ -38,7 +38,7 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Interval between pings to a silent connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is answered outside of TLS, where the Host header is checked, and inside.
+/// The routers for plain connections, which check the Host header, and for TLS.
 #[derive(Clone)]
 pub struct Routers {
     pub plain: Router,

@@ -1,7 +1,7 @@
-//! The socket of a client: its first bytes can be looked at, and it fails when the client takes nothing for
-//! too long, or is gone while nothing is read of it.
+//! The socket of a client: its first bytes can be inspected, and it fails when the client takes no data for
+//! too long, or disconnects while the server does not read.
 //!
-//! Knows nothing of what is spoken on it.
+//! Independent of the protocol.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,17 +18,17 @@ use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
 use super::request_rules::keep_fragments;
 use transport::tls::Stream;
 
-/// Time in which a client has to take something of what was written. Its window and the socket's buffers are
-/// full by then, and what it should read is in our memory.
+/// Time for a client to take some of the written data. Its window and the socket's buffers are full by
+/// then, and the rest is in our memory.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Between two looks whether a client is there of which nothing is read.
+/// Interval between checks whether a client is still connected while the server does not read.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Bytes that decide which protocol is spoken.
+/// Number of bytes that identify the protocol.
 const FIRST_BYTES: usize = 4;
 
-/// A connection of which it can be known that the client is gone, also while nothing is read.
+/// A connection that can detect a disconnect even while the server does not read.
 pub trait Ends {
     fn has_ended(&self) -> bool;
 }
@@ -49,14 +49,14 @@ impl Ends for DuplexStream {
 pub struct Socket {
     stream: Stream,
     first: [u8; FIRST_BYTES],
-    /// Of `first`: read from the stream, and handed on.
+    /// Number of bytes of `first` that were read, and that were passed on.
     read: usize,
     handed: usize,
-    /// Of HTTP/1: whether a request line comes next.
+    /// Set for HTTP/1: whether a request line comes next.
     at_line: Option<Arc<AtomicBool>>,
-    /// Runs while the client takes nothing.
+    /// Runs while the client takes no data.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Looks whether the client is gone, if that is wanted.
+    /// Checks for a disconnect, if enabled.
     looks: Option<Box<Interval>>,
     /// The last read waits for bytes: it wakes its task when the client has ended, and no look is needed.
     is_reading: bool,
@@ -79,14 +79,14 @@ impl Socket {
         }
     }
 
-    /// What is read are HTTP/1 requests, whose paths have no fragments. The first one comes next. Set when
-    /// another one does.
+    /// Enables HTTP/1 parsing of request lines, to preserve fragments in paths. The first line comes next.
+    /// Must be set again when another one does.
     pub fn keep_fragments(&mut self) -> Arc<AtomicBool> {
         Arc::clone(self.at_line.insert(Arc::new(AtomicBool::new(true))))
     }
 
-    /// Has the socket fail when the client has ended what it sends, also while nothing is read: a protocol
-    /// that answers one request at a time does not read what follows it. Its owner flushes whenever it is
+    /// Makes the socket fail when the client closes its sending side, even while the server does not read:
+    /// a protocol with one request at a time does not read ahead. Its owner must flush whenever it is
     /// polled.
     pub fn watch_for_end(&mut self) {
         let mut looks = interval(LOOK_EVERY);
@@ -95,7 +95,7 @@ impl Socket {
         self.looks = Some(Box::new(looks));
     }
 
-    /// Whether it was seen that the client is gone.
+    /// Reports whether a disconnect was detected.
     fn is_seen_ended(&mut self, context: &mut Context<'_>) -> bool {
         let Some(looks) = self.looks.as_mut().filter(|_| !std::mem::take(&mut self.is_reading)) else {
             return false;
@@ -107,15 +107,14 @@ impl Socket {
         is_due && self.stream.has_ended()
     }
 
-    /// Completes when the last owner has dropped the socket.
+    /// Returns when the last owner has dropped the socket.
     pub fn closed(&mut self) -> impl Future<Output = ()> + use<> {
         let (open, closed) = oneshot::channel();
         self.open = Some(open);
         async move { drop(closed.await) }
     }
 
-    /// Reads until it is known whether the client begins with `word`. What was read is read again by the
-    /// protocol.
+    /// Reads until it is known whether the stream starts with `word`. The protocol reads these bytes again.
     pub async fn begins_with(&mut self, word: [u8; FIRST_BYTES]) -> io::Result<bool> {
         while self.read < FIRST_BYTES {
             let count = self.stream.read(&mut self.first[self.read..]).await?;
@@ -127,7 +126,7 @@ impl Socket {
         Ok(true)
     }
 
-    /// The outcome of a write, or an error if none has succeeded for too long.
+    /// Returns the outcome of a write, or an error if none has succeeded for too long.
     fn in_time(
         &mut self,
         written: Poll<io::Result<usize>>,
@@ -155,7 +154,7 @@ impl AsyncRead for Socket {
         if handed > 0 && self.at_line.is_none() {
             return Poll::Ready(Ok(()));
         }
-        // The rest of a request line is read together with its beginning.
+        // The rest of a request line is read together with its start.
         let read = match buffer.remaining() {
             0 => Poll::Ready(Ok(())),
             _ => Pin::new(&mut self.stream).poll_read(context, buffer),
@@ -165,7 +164,7 @@ impl AsyncRead for Socket {
         if !read_now.is_empty() && self.at_line.as_ref().is_some_and(|at_line| at_line.swap(false, Relaxed)) {
             keep_fragments(read_now);
         }
-        // A failure is found again by the next read.
+        // The next read finds the failure again.
         if handed > 0 { Poll::Ready(Ok(())) } else { read }
     }
 }

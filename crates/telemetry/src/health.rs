@@ -1,4 +1,4 @@
-//! Is the cluster well, and if not, what is wrong? Sentences, made of the document of one member.
+//! Health of the cluster, as sentences derived from the status document of one member.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ const QUOTA_PERCENT: u64 = 80;
 const QUOTA_FORECAST_PERCENT: u64 = 70;
 const QUOTA_FORECAST_S: u64 = 86_400;
 const CERTIFICATE_S: i64 = 14 * 86_400;
-/// A sync as slow as that is where etcd warns of a slow disk.
+/// Duration of a sync at which etcd warns of a slow disk.
 pub const SYNC_US: u64 = 100_000;
-/// Spans of 5 s in a minute with such a sync: one alone may have met a neighbour's burst.
+/// Spans of 5 s per minute with such a sync: a single one may be caused by a neighbour's burst.
 const SYNCS_SLOW: u64 = 3;
 const ELECTIONS_HOUR: u64 = 3;
 const WAITING: u64 = 16;
 /// Slow calls in a minute.
 const SLOW_CALLS: usize = 10;
-/// A client that sends so much of all requests of a member is named as the likely cause.
+/// Share of a member's requests above which a client is named as the likely cause.
 const CLIENT_PERCENT: f64 = 60.0;
-/// Where etcd warns of it.
+/// Difference at which etcd warns of it.
 const CLOCK_MS: u64 = 1000;
 
-/// All that is wrong, the gravest first, and the sentence about it.
+/// Returns all findings, most severe first, and the summary.
 pub fn of(document: &Document) -> Health {
     let mut findings = Vec::new();
     members(document, &mut findings);
@@ -42,8 +42,8 @@ pub fn of(document: &Document) -> Health {
     summed(findings, good)
 }
 
-/// Of all members that answer, the asked one first: what they say, once each. Texts that differ in times and
-/// shares alone are one. The page's script does the same.
+/// Returns the findings of all reachable members without duplicates, the requested one first. Texts that
+/// differ only in times and shares are duplicates. The page's script does the same.
 pub fn of_cluster<'a>(asked: &'a Health, others: impl IntoIterator<Item = &'a Health>) -> Health {
     let mut findings: Vec<Finding> = asked.findings.clone();
     for finding in others.into_iter().flat_map(|other| &other.findings) {
@@ -84,7 +84,7 @@ fn finding(severity: Severity, text: String, todo: &str, see: &str) -> Finding {
     Finding { severity, text, todo: todo.to_owned(), see: see.to_owned() }
 }
 
-/// `3 s`, `5 min`, `2 h`, `4 d`.
+/// Formats a duration: `3 s`, `5 min`, `2 h`, `4 d`.
 pub fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -194,7 +194,7 @@ fn slow_calls(document: &Document, findings: &mut Vec<Finding>) {
     let stage = stages.into_iter().max_by_key(|(_, count)| *count).map_or("other", |(stage, _)| stage);
     let mut text =
         format!("{} or more slow calls of {} in a minute, most in {stage}", slow.len(), document.name);
-    // Without its address: other members show this text as well.
+    // Without its address, since other members show this text as well.
     let clients = document.top.iter().flat_map(|top| &top.clients);
     let (most, all) = clients.fold((0.0, 0.0), |(most, all), it| (it.requests.max(most), it.requests + all));
     if most * 100.0 > all * CLIENT_PERCENT {
@@ -206,7 +206,7 @@ fn slow_calls(document: &Document, findings: &mut Vec<Finding>) {
     findings.push(finding(Severity::Warn, text, todo, "Alert rules"));
 }
 
-/// Adds what is known only by comparison with the member that asks, to what the document says of itself.
+/// Adds the clock finding, which needs a comparison with the requesting member.
 pub fn compare_clock(document: &mut Document, asked_by: &str) {
     let Some(off) = document.clock_off_ms.filter(|off| off.unsigned_abs() > CLOCK_MS) else { return };
     let (seconds, way) = (off.unsigned_abs().div_ceil(1000), if off > 0 { "ahead of" } else { "late by" });

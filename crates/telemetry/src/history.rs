@@ -1,4 +1,4 @@
-//! Figures of the last 10 minutes and of the last 6 hours, for plots.
+//! Statistics of the last 10 minutes and of the last 6 hours, for plots.
 //!
 //! ```text
 //!   document every 5 s ─▶ row ─▶ fine: 120 rows of 5 s ─ 36 rows ─▶ coarse: 120 rows of 3 min
@@ -28,7 +28,7 @@ const FORECAST_HISTORY_S: u64 = 1800;
 /// Fine rows of a minute.
 const MINUTE: usize = 12;
 
-/// How a coarse row is made of fine ones.
+/// Aggregation of fine rows into a coarse one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sum {
     Mean,
@@ -36,7 +36,7 @@ enum Sum {
     Total,
 }
 
-/// Names of the figures of a row; times are in microseconds.
+/// Names of the values of a row; times are in microseconds.
 const FIGURES: [(&str, Sum); 23] = [
     ("puts", Sum::Mean),
     ("txns", Sum::Mean),
@@ -66,7 +66,7 @@ const SYNC: usize = 11;
 const STORE: usize = 14;
 const ELECTIONS: usize = 17;
 
-/// NaN where nothing is known: a percentile of no calls.
+/// NaN if unknown: a percentile of no calls.
 type Row = [f32; FIGURES.len()];
 
 #[derive(Serialize, Deserialize)]
@@ -85,7 +85,7 @@ pub struct History {
     last: Option<Document>,
 }
 
-/// The end of the bucket that has this part of the counts up to it.
+/// Returns the upper bound of the bucket with this quantile.
 fn percentile(buckets: &BTreeMap<u64, u64>, part: f64) -> f32 {
     let all: u64 = buckets.values().sum();
     let mut left = all as f64 * part;
@@ -96,7 +96,7 @@ fn percentile(buckets: &BTreeMap<u64, u64>, part: f64) -> f32 {
     buckets.iter().find_map(holds).filter(|_| all > 0).unwrap_or(f32::NAN)
 }
 
-/// Calls of some methods between two documents, by the ends of their buckets.
+/// Returns the calls of some methods between two documents, by the upper bounds of their buckets.
 fn calls(before: &Document, now: &Document, methods: &[&str]) -> BTreeMap<u64, u64> {
     let mut found: BTreeMap<u64, u64> = BTreeMap::new();
     let of = |document: &Document, add: &mut dyn FnMut(u64, u64)| {
@@ -113,7 +113,7 @@ fn calls(before: &Document, now: &Document, methods: &[&str]) -> BTreeMap<u64, u
 }
 
 impl History {
-    /// Takes the figures of now. `sync_us` is the slowest sync since the last call.
+    /// Adds the current values. `sync_us` is the slowest sync since the last call.
     pub fn push(&mut self, now: Document, sync_us: u64) {
         if let Some(before) = self.last.as_ref().filter(|before| before.uptime_ms < now.uptime_ms) {
             let row = row(before, &now, sync_us);
@@ -132,18 +132,18 @@ impl History {
         }
     }
 
-    /// Coarse rows, and the fine ones after them.
+    /// Returns the latest coarse rows, and the fine ones after them.
     fn since(&self, coarse: usize) -> impl Iterator<Item = &Row> {
         let skipped = self.coarse.len().saturating_sub(coarse);
         self.coarse.iter().skip(skipped).chain(self.fine.iter().rev().take(self.pending).rev())
     }
 
-    /// Changes of the leader in the last hour.
+    /// Returns the leader changes of the last hour.
     pub fn elections_hour(&self) -> u64 {
         self.since(HOUR).map(|row| row[ELECTIONS]).sum::<f32>() as u64
     }
 
-    /// The slowest sync of each row of the last minute, in microseconds.
+    /// Returns the slowest sync of each row of the last minute, in microseconds.
     pub fn slowest_syncs_us(&self) -> impl Iterator<Item = u64> {
         self.fine.iter().rev().take(MINUTE).map(|row| row[SYNC] as u64)
     }
@@ -160,7 +160,7 @@ impl History {
         (is_known && full <= seconds as f64 * FORECAST).then_some(full as u64)
     }
 
-    /// Both spans, by figure. What is not known is null.
+    /// Returns both spans, by name. Unknown values are null.
     pub fn json(&self) -> impl Serialize + use<> {
         let span = |rows: &VecDeque<Row>, every_s: u64| {
             let figure =
@@ -174,7 +174,7 @@ impl History {
     }
 }
 
-/// Whether these bytes are what [`History::json`] makes: a member of an older version answers otherwise.
+/// Reports whether these bytes have the form of [`History::json`]: older versions have another one.
 pub fn is_one(json: &[u8]) -> bool {
     let spans: BTreeMap<String, Span> = serde_json::from_slice(json).unwrap_or_default();
     let is_fit = |name: &str| {

@@ -29,36 +29,36 @@ use tonic::Status;
 use super::meter::ReaderFlags;
 use admission::{MemoryLimit, SMALL_GRANT_BYTES};
 
-/// Bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
+/// Limit for bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
 const BODY_BYTES_MAX: usize = 48 << 20;
-/// And of the process.
+/// Limit for bodies of the process.
 const BODY_BYTES_TOTAL: usize = 128 << 20;
-/// Kept for bodies of users, beyond that, when there is no room for them in it.
+/// Additional reserve for bodies of users that do not fit into the total.
 const USER_BODY_BYTES: usize = 32 << 20;
-/// Between two looks whether the caller of an incomplete body is over its share.
+/// Interval between checks whether the caller of an incomplete body is over its share.
 const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the room, and the time that a client has, are looked at while it takes nothing.
+/// Interval between checks of the limits and the client's deadline while it takes no data.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Answers of one connection that its client has not taken.
+/// Limit for unsent responses of one connection.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
-/// And of the process. Past it a connection is stopped from [`UNSENT_BYTES_SHARE`] on.
+/// Limit for unsent responses of the process. Above it, connections above [`UNSENT_BYTES_SHARE`] stop.
 const UNSENT_BYTES_TOTAL: usize = 128 << 20;
-/// Past it, held by all connections of one caller, they are stopped from [`UNSENT_BYTES_IF_SHORT`] on.
+/// Limit for unsent responses of a caller. Above it, its connections above [`UNSENT_BYTES_IF_SHORT`] stop.
 const UNSENT_BYTES_OF_CALLER: usize = UNSENT_BYTES_TOTAL / 4 * 3;
-/// What a connection may hold while little of `--memory-limit` is left.
+/// Limit for unsent responses of one connection while memory under `--memory-limit` is short.
 const UNSENT_BYTES_IF_SHORT: usize = 16 << 10;
 /// An honest client takes this in a moment.
 const UNSENT_BYTES_SHARE: usize = 256 << 10;
-/// Requests of streams that have arrived and were not read, in the process. 40,000 requests that create
-/// watchers are some 1.5 MiB.
+/// Limit for unread stream requests of the process. 40,000 requests that create watchers are about 1.5 MiB.
 const UNREAD_BYTES_TOTAL: usize = 32 << 20;
-/// What a connection may hold of it in any case.
+/// Part of it that each connection may always use.
 const UNREAD_BYTES_ALWAYS: usize = 16 << 10;
-/// Bytes that the streams of a connection send before the tasks of other connections have their turn: some
-/// 100 µs of work.
+/// Bytes that the streams of a connection send before the task yields to other connections: about 100 µs of
+/// work.
 const TURN_BYTES_MAX: usize = 256 << 10;
-/// Calls under way on a connection up to which it accepts more while its own large answers are above
-/// [`UNSENT_BYTES_MAX`]: reads wait before they make theirs, and the other calls need not wait for them.
+/// Number of calls on a connection up to which it accepts more while its large responses exceed
+/// [`UNSENT_BYTES_MAX`]: reads wait before they create theirs, and other kinds of calls should not wait for
+/// them.
 const CALLS_IF_FULL: usize = 64;
 /// Streams of calls that are open outside of hot calls, in the process. A million watchers need no more than
 /// a few thousand.
@@ -70,7 +70,8 @@ const STREAM_BYTES: u64 = 4 << 10;
 const STREAMS_MEMORY_PART: u64 = 8;
 /// A smaller head is not counted: 1000 of them are 4 MiB, and etcd's clients send some hundred bytes.
 const COUNTED_HEAD_BYTES_MIN: usize = 4 << 10;
-/// A smaller answer is not counted: 1000 streams of it are a megabyte, and counting costs an allocation.
+/// Smaller responses are not counted: 1000 streams of them are a megabyte, and counting costs an
+/// allocation.
 const COUNTED_BYTES_MIN: usize = 1 << 10;
 
 /// Bytes held for all connections.
@@ -78,13 +79,13 @@ const COUNTED_BYTES_MIN: usize = 1 << 10;
 pub struct Totals {
     memory: Arc<MemoryLimit>,
     bodies: AtomicUsize,
-    /// Callers with bodies.
+    /// Number of callers with bodies.
     body_callers: AtomicUsize,
     user_bodies: AtomicUsize,
     unread: AtomicUsize,
     unsent: AtomicUsize,
     streams: AtomicUsize,
-    /// Those with connections, or bodies.
+    /// Callers with connections or bodies.
     callers: Mutex<HashMap<u64, Weak<CallerTotals>>>,
 }
 
@@ -108,7 +109,7 @@ impl Totals {
         (self.memory.part(STREAMS_MEMORY_PART) / STREAM_BYTES).min(STREAMS_TOTAL as u64)
     }
 
-    /// Those of one caller.
+    /// Returns the totals of one caller.
     pub fn of(self: &Arc<Self>, caller: u64) -> Arc<CallerTotals> {
         let mut callers = self.callers.lock();
         if let Some(known) = callers.get(&caller).and_then(Weak::upgrade) {
@@ -130,7 +131,7 @@ impl Totals {
 impl Drop for CallerTotals {
     fn drop(&mut self) {
         let mut callers = self.all.callers.lock();
-        // Another may be in its place.
+        // A new entry may have replaced this one.
         if callers.get(&self.caller).is_some_and(|known| known.strong_count() == 0) {
             callers.remove(&self.caller);
         }
@@ -143,7 +144,7 @@ impl CallerTotals {
         &self.all
     }
 
-    /// Counts the bytes of bodies. Returns those of all callers, and of this one.
+    /// Counts the bytes of bodies. Returns the sums of all callers, and of this one.
     fn change_bodies(&self, before: usize, after: usize) -> (usize, usize) {
         let own = changed(&self.bodies, before, after);
         let had = own + before - after;
@@ -165,12 +166,12 @@ pub struct Account {
     unsent: AtomicUsize,
     streams: AtomicUsize,
     relayed: AtomicUsize,
-    /// Bytes that streams have sent in this turn of the connection's task.
+    /// Bytes that streams have sent in this poll of the connection's task.
     sent_in_turn: AtomicUsize,
-    /// A call waits for `room`, or the connection to accept one.
+    /// A call waits for `room`, or the connection waits to accept one.
     has_waiting: AtomicBool,
     room: Notify,
-    /// Calls that wait for `room`.
+    /// Number of calls that wait for `room`.
     waiting: AtomicUsize,
     pub(super) seen: ReaderFlags,
 }
@@ -201,26 +202,27 @@ impl Account {
         &self.caller.all
     }
 
-    /// Whether incomplete bodies of its caller are to be refused: others came.
+    /// Reports whether incomplete bodies of the caller should be rejected because more callers arrived.
     fn is_over_share(&self) -> bool {
         let (total, caller) = (self.all().bodies.load(Relaxed), self.caller.bodies.load(Relaxed));
         let held = ShareUse { total: total as u64, caller: caller as u64, connection: 0 };
         held.is_over(BODY_BYTES_TOTAL as u64, self.all().body_callers.load(Relaxed))
     }
 
-    /// Whether its client has to take answers before the connection makes another large one.
+    /// Reports whether the client has to take responses before the connection creates another large one.
     pub(super) fn is_full(&self) -> bool {
         self.unsent.load(Relaxed) > UNSENT_BYTES_MAX || self.is_over_share_of_unsent()
     }
 
-    /// Whether its client has to take answers before the connection accepts another call. While it only waits
-    /// for large answers to leave, a few calls go on: they may be small. `calls` are those in its task.
+    /// Reports whether the client has to take responses before the connection accepts another call. While
+    /// it only waits for large responses to leave, a few calls are still accepted, as they may be small.
+    /// `calls` is the number of calls in its task.
     pub(super) fn is_full_for(&self, calls: usize) -> bool {
         let calls = calls + self.relayed();
         if calls < CALLS_IF_FULL { self.is_over_share_of_unsent() } else { self.is_full() }
     }
 
-    /// Whether others need the memory that its answers take.
+    /// Reports whether other connections need the memory of its responses.
     fn is_over_share_of_unsent(&self) -> bool {
         let unsent = self.unsent.load(Relaxed);
         (unsent > UNSENT_BYTES_SHARE && self.all().unsent.load(Relaxed) > UNSENT_BYTES_TOTAL)
@@ -228,7 +230,7 @@ impl Account {
             || (unsent > UNSENT_BYTES_IF_SHORT && self.caller.unsent.load(Relaxed) > UNSENT_BYTES_OF_CALLER)
     }
 
-    /// Returns when incomplete bodies of its caller are to be refused.
+    /// Returns when incomplete bodies of the caller should be rejected.
     pub(super) async fn over_share(&self) {
         loop {
             sleep(SHARE_LOOK_EVERY).await;
@@ -238,12 +240,12 @@ impl Account {
         }
     }
 
-    /// Returns when the client has taken enough for another call to begin. What other connections give back
-    /// is seen at the next look: the calls of a gateway have no task that looks for them.
+    /// Returns when the client has taken enough for another call to start. Memory released by other
+    /// connections is noticed at the next check, since the calls of a gateway have no task that checks.
     pub(super) async fn room(&self) {
         loop {
             let room = self.room.notified();
-            // Before it looks: room that is made meanwhile is for this call.
+            // Registered before the check, so that capacity released in between wakes this call.
             let _waiting = WaitingCall::new(&self.waiting);
             self.note_waiting();
             if !self.is_full() {
@@ -257,13 +259,13 @@ impl Account {
         self.has_waiting.store(true, SeqCst);
     }
 
-    /// Whether something may wait for room.
+    /// Reports whether a call may wait for capacity.
     pub(super) fn has_waiting(&self) -> bool {
         self.has_waiting.load(SeqCst)
     }
 
-    /// Lets calls begin that wait for `room`, if there is some: as many as it serves if their answers have
-    /// [`UNSENT_BYTES_SHARE`]. The others are looked at with the next event, when those have answered.
+    /// Wakes calls that wait for `room`, if there is capacity: as many as fit if each response takes
+    /// [`UNSENT_BYTES_SHARE`]. The remaining ones are checked with the next event.
     pub(super) fn look_again(&self) {
         if !self.has_waiting() || self.is_full() {
             return;
@@ -276,12 +278,12 @@ impl Account {
         (0..served).for_each(|_| self.room.notify_one());
     }
 
-    /// Bytes of answers that were not written yet.
+    /// Returns the response bytes that were not written yet.
     pub(super) fn unsent(&self) -> usize {
         self.unsent.load(Relaxed)
     }
 
-    /// Replaces a part of the bytes that were not written: what the socket did not take.
+    /// Updates the number of bytes that the socket has not accepted.
     pub(super) fn change_unsent(&self, before: usize, after: usize) {
         changed(&self.unsent, before, after);
         changed(&self.caller.unsent, before, after);
@@ -291,12 +293,12 @@ impl Account {
         }
     }
 
-    /// Whether unsent answers take much of the memory that all connections have for them.
+    /// Reports whether unsent responses take much of the memory that all connections have for them.
     pub(super) fn is_short(&self) -> bool {
         self.all().unsent.load(Relaxed) > UNSENT_BYTES_TOTAL / 2
     }
 
-    /// To be called when the connection's task begins a turn.
+    /// Resets the counter of sent bytes. Called at the start of a poll of the connection's task.
     pub(super) fn begin_turn(&self) {
         self.sent_in_turn.store(0, Relaxed);
     }
@@ -305,7 +307,7 @@ impl Account {
         self.sent_in_turn.fetch_add(bytes, Relaxed);
     }
 
-    /// Whether streams have to let the tasks of other connections run first.
+    /// Reports whether streams have to yield to other connections.
     pub(super) fn is_turn_used(&self) -> bool {
         self.sent_in_turn.load(Relaxed) >= TURN_BYTES_MAX
     }
@@ -315,7 +317,7 @@ impl Account {
     }
 }
 
-/// A call that waits, while it does.
+/// A waiting call, counted until dropped.
 struct WaitingCall<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingCall<'a> {
@@ -331,59 +333,60 @@ impl Drop for WaitingCall<'_> {
     }
 }
 
-/// Room for one more answer of a connection.
+/// Memory accounting for one more response of a connection.
 #[derive(Clone, Copy)]
 pub struct Room<'a>(pub(super) &'a Arc<Account>);
 
 impl Room<'_> {
-    /// Returns when the client has taken enough of the answers before. To be awaited before a read that may
-    /// be large is made, and never while something is held that others wait for.
+    /// Returns when the client has taken enough of the previous responses. Must be awaited before a read
+    /// that may be large, and never while holding resources that other calls wait for.
     pub async fn wait(self) {
         if self.0.is_full() {
             Box::pin(self.0.room()).await;
         }
     }
 
-    /// The same for what leaves nothing pending: only if others need the memory.
+    /// Like [`Room::wait`], for responses that leave no bytes pending: waits only if other connections need
+    /// the memory.
     pub(super) async fn wait_for_others(self) {
         if self.0.is_over_share_of_unsent() {
             Box::pin(self.0.room()).await;
         }
     }
 
-    /// The same for the parts of a large answer.
+    /// Returns the accounting for the parts of a large response.
     pub fn for_parts(self) -> PartRoom {
         PartRoom(Arc::clone(self.0))
     }
 }
 
-/// Room for the parts of a large answer, which is sent long after it was asked for, and for answers that are
-/// made outside of the connection's task: each request that is relayed has it among its extensions.
+/// Accounting for the parts of a large response, which is sent long after its request, and for responses
+/// created outside of the connection's task: each relayed request has it among its extensions.
 #[derive(Clone, Debug)]
 pub struct PartRoom(Arc<Account>);
 
 impl PartRoom {
-    /// Room for a whole answer.
+    /// Returns the accounting for a whole response.
     pub fn for_whole(&self) -> Room<'_> {
         Room(&self.0)
     }
 
-    /// As [`Room::wait`]. May be awaited with a turn that is given up when it is wanted.
+    /// Like [`Room::wait`]. May be awaited with a permit that is released on demand.
     pub async fn wait(&self) {
         Room(&self.0).wait().await;
     }
 
-    /// Counts what is sent of a part, until it is in the output buffer.
+    /// Counts the sent bytes of a part until they are in the output buffer.
     pub fn counted(&self, sent: Bytes) -> Bytes {
         counted(&self.0, sent)
     }
 }
 
-/// The part of one body that has arrived. What it counted is given back when it is dropped.
+/// The received part of one body. Its bytes are uncounted on drop.
 pub struct Body {
     account: Arc<Account>,
     bytes: usize,
-    /// Where they are counted, if there was no room for them but in what is kept for users.
+    /// Set if the bytes are counted in the reserve for users, because they did not fit into the total.
     of_user: Option<Arc<CallerTotals>>,
 }
 
@@ -401,7 +404,7 @@ impl Body {
         head.add(bytes, None).map(|()| Some(Box::new(head)))
     }
 
-    /// Counts `bytes` more, or refuses the body. `user` is the caller of a request with a valid token.
+    /// Counts `bytes` more, or rejects the body. `user` is the caller of a request with a valid token.
     pub(super) fn add(&mut self, bytes: usize, user: Option<u64>) -> Result<(), Status> {
         let before = self.bytes;
         self.bytes += bytes;
@@ -418,7 +421,7 @@ impl Body {
         if ours > BODY_BYTES_MAX || !fits {
             return Err(grpc_errors::too_many_request_bytes());
         }
-        // The first bytes of many small requests are left to what is kept above the line.
+        // The first bytes of many small requests are covered by the memory above the line.
         let memory = &self.account.all().memory;
         if !memory.grant(bytes as u64) || (self.bytes as u64 > SMALL_GRANT_BYTES && memory.is_short()) {
             memory.note_refused();
@@ -431,7 +434,7 @@ impl Body {
         &self.account
     }
 
-    /// Counts the body in what is kept for users. Whether it fits.
+    /// Moves the body to the reserve for users. Returns whether it fits.
     fn move_to_user(&mut self, user: u64) -> bool {
         self.account.caller.change_bodies(self.bytes, 0);
         let user = self.account.caller.all.of(user);
@@ -440,7 +443,7 @@ impl Body {
         fits
     }
 
-    /// Counts what came after `before`. Whether it fits.
+    /// Counts the bytes received since `before`. Returns whether they fit.
     fn fits_users(&self, user: &CallerTotals, before: usize) -> bool {
         let caller = changed(&user.bodies, before, self.bytes);
         let total = changed(&user.all.user_bodies, before, self.bytes);
@@ -462,7 +465,7 @@ impl Drop for Body {
     }
 }
 
-/// What has arrived of the requests of one stream and was not read. Given back when it is dropped.
+/// The received, unread requests of one stream. Uncounted on drop.
 pub(super) struct Unread {
     account: Arc<Account>,
     bytes: usize,
@@ -474,8 +477,8 @@ impl Unread {
         Unread { account: Arc::clone(account), bytes: 0, waiting: 0 }
     }
 
-    /// There are so many bytes. Of them so many wait to be read, rather than for the rest of their message.
-    /// An error when there are too many.
+    /// Sets the number of received bytes, and the part of it that is ready to be read. Returns an error if
+    /// there are too many.
     pub(super) fn set(&mut self, bytes: usize, waiting: usize) -> Result<(), Status> {
         let Account { unread, caller, seen, .. } = &*self.account;
         let ours = changed(unread, self.bytes, bytes);
@@ -513,7 +516,7 @@ struct Unsent {
     account: Arc<Account>,
 }
 
-/// Counts an answer until it is in the output buffer of its connection, or dropped with its stream.
+/// Counts a response until it is in the output buffer of its connection, or dropped with its stream.
 pub(super) fn counted(account: &Arc<Account>, bytes: Bytes) -> Bytes {
     if bytes.len() < COUNTED_BYTES_MIN {
         return bytes;

@@ -1,4 +1,4 @@
-//! The task of one connection: accepts streams, polls hot calls, closes what does not go on.
+//! The task of one connection: accepts streams, polls hot calls, and disconnects stalled clients.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -32,24 +32,24 @@ use crate::socket::Ends;
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
 /// update.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-/// And on one connection.
+/// Receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Bytes of the headers of one request. etcd's clients send some hundred, a token included.
+/// Maximum size of the headers of one request. etcd's clients send a few hundred bytes, including a token.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// One read of a busy connection: some 150 calls of 100 bytes, or one frame of a large request.
+/// One read of a busy connection: about 150 calls of 100 bytes, or one frame of a large request.
 const READ_BYTES: usize = 16 << 10;
-/// Streams that the client resets, or that are reset for what it sent, in a second. The tokens of `http2` let
-/// so many pass at once, and 1000 each second afterwards. Beyond it the connection is not handled until the
-/// second ends.
+/// Stream resets per second by the client or because of violations. The tokens of `http2` allow as many in
+/// a burst, and 1000 per second afterwards. Beyond it the connection is paused for the rest of the second.
 const RESETS_MAX: u32 = 20_000;
-/// Time in which a client has to take the answers that wait for it, or [`UNSENT_PROGRESS_MAX`] bytes.
+/// Time for a client to take its pending responses, or [`UNSENT_PROGRESS_MAX`] bytes.
 const UNSENT_WITHIN: Duration = Duration::from_secs(60);
 /// 16 KiB each second.
 const UNSENT_PROGRESS_MAX: usize = 1 << 20;
-/// A connection that waits for other connections to take their answers looks this often, and with each event.
+/// Interval of checks by a connection that waits for other connections to take their responses; it also
+/// checks with each event.
 const FULL_LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a connection serves.
+/// The handlers of a connection's calls.
 #[derive(Clone)]
 pub struct Methods<H, T, S> {
     pub hot: H,
@@ -57,11 +57,11 @@ pub struct Methods<H, T, S> {
     pub services: S,
 }
 
-/// What answers a call.
+/// The handler of a call.
 enum FoundMethod<'b, H, T> {
     Hot(H),
     Stream(T),
-    /// In a box: the others are small, and most calls are among them.
+    /// Boxed, because most calls are of the small variants.
     Relayed(Box<Cow<'b, RequestHead>>),
 }
 
@@ -83,9 +83,9 @@ impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
 }
 
 /// Serves a connection until the peer closes it, it breaks, or `stop` turns true and the last call is
-/// answered.
+/// complete.
 ///
-/// Not an `async fn`: its future would have room for each argument twice.
+/// Not an `async fn`, because its future would store each argument twice.
 pub fn serve<I, H, T, S>(
     io: I,
     methods: Methods<H, T, S>,
@@ -163,8 +163,8 @@ async fn serve_calls<I, H, T, S>(
                     }
                     Turn::Closed => return,
                 }
-                // Before the socket is looked at again: what the read caused, such as the answer of a ping,
-                // leaves with the answers.
+                // Before the socket is polled again: output caused by the read, such as a pong, leaves with
+                // the responses.
                 poll_now(&mut calls)
             }
             Some(()) = calls.next(), if !calls.is_empty() => true,
@@ -174,12 +174,12 @@ async fn serve_calls<I, H, T, S>(
             () = poll_fn(|context| poll_look_again(account, &mut look_again, context)) => false,
             () = poll_fn(|context| drain.poll_ended(stopped.as_mut(), &wire, is_idle, context)) => return,
             () = displaced.as_mut() => {
-                // The client's next call is for another connection; what is under way is lost.
+                // The client's next call has to use another connection; calls in progress are lost.
                 wire.close(ErrorCode::NO_ERROR, "another connection has its place");
                 drop(poll_fn(|context| connection.poll_turn(false, context)).now_or_never());
                 return;
             }
-            // Last: what was sent above leaves before the task sleeps.
+            // Last: output queued above leaves before the task sleeps.
             () = poll_fn(|context| wire.poll_rest(context)) => false,
         };
         if accepted_in_turn >= STREAMS_PER_TURN {
@@ -187,20 +187,20 @@ async fn serve_calls<I, H, T, S>(
             give_way(&wire).await;
         }
         if answered && !calls.is_empty() {
-            // Others first: what they complete for this connection leaves with the same write.
+            // Yield first: responses that complete for this connection in the meantime share the write.
             give_way(&wire).await;
             poll_now(&mut calls);
         }
     }
 }
 
-/// The tasks of other connections have their turn.
+/// Yields to the tasks of other connections.
 async fn give_way(wire: &Wire) {
     tokio::task::yield_now().await;
     wire.begin_turn();
 }
 
-/// Polls the calls that can go on. Whether one of them has ended.
+/// Polls the calls that can make progress. Returns whether any of them completed.
 fn poll_now<F: Future<Output = ()>>(calls: &mut OpenCalls<F>) -> bool {
     let mut has_ended = false;
     while let Some(Some(())) = calls.next().now_or_never() {
@@ -209,9 +209,9 @@ fn poll_now<F: Future<Output = ()>>(calls: &mut OpenCalls<F>) -> bool {
     has_ended
 }
 
-/// What a request became.
+/// A request after its start.
 enum StartedCall<H, T> {
-    /// At once.
+    /// The response was sent immediately.
     Answered,
     Hot(H),
     Stream(T),
@@ -219,7 +219,7 @@ enum StartedCall<H, T> {
     Relayed,
 }
 
-/// Begins to answer a request.
+/// Starts to serve a request.
 fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     mut begun: BegunRequest,
     methods: &Methods<H, T, S>,
@@ -257,9 +257,9 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     }
 }
 
-/// The end of a connection whose member stops.
+/// The shutdown of a connection whose member stops.
 enum Drain {
-    /// It does not yet.
+    /// The member is running.
     No,
     /// Until this rings, the client may open streams.
     Announced(Pin<Box<Sleep>>),
@@ -268,10 +268,10 @@ enum Drain {
 }
 
 impl Drain {
-    /// Ready when the member has stopped, the client had its time, no call is open, and the client has taken
-    /// the answers or is too slow for [`LAST_BYTES_WITHIN`]. To be polled after the connection, which writes,
-    /// and before the output is looked at for the last time. `stopped` waits for all of the connection: to
-    /// wait anew each time takes a lock.
+    /// Ready when the member has stopped, the client had its time, no call is open, and the client has
+    /// taken the responses or missed [`LAST_BYTES_WITHIN`]. Must be polled after the connection, which
+    /// writes, and before the last check of the output. `stopped` is created once per connection, because
+    /// registering it takes a lock.
     fn poll_ended(
         &mut self,
         mut stopped: Pin<&mut impl Future<Output = ()>>,
@@ -288,7 +288,7 @@ impl Drain {
                 }
                 Drain::Announced(alarm) => {
                     ready!(alarm.as_mut().poll(context));
-                    // The client may not have answered GOAWAY, and go on opening streams.
+                    // The client may not have acknowledged GOAWAY, and continue to open streams.
                     wire.end_drain();
                     *self = Drain::Final(Box::pin(sleep(LAST_BYTES_WITHIN)));
                 }
@@ -300,8 +300,8 @@ impl Drain {
     }
 }
 
-/// Ready [`FULL_LOOK_AGAIN`] after something began to wait for room. To be polled after the calls: one of
-/// them may begin to wait.
+/// Ready [`FULL_LOOK_AGAIN`] after a call started to wait for capacity. Must be polled after the calls,
+/// since they may start to wait.
 fn poll_look_again(
     account: &Account,
     look_again: &mut Option<Pin<Box<Sleep>>>,
@@ -346,17 +346,17 @@ fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
     }
 }
 
-/// Streams that a connection accepts before the tasks of other connections have their turn: some 100 µs of
-/// work. A burst of requests of one client delays others by that much, not by all that was read at once.
+/// Streams that a connection accepts before the task yields to other connections: about 100 µs of work. A
+/// burst of requests delays other clients by that much, not by the whole read.
 const STREAMS_PER_TURN: u32 = 32;
 
-/// A client that has begun the preface and does not finish it is cut off after this long.
+/// A client that does not complete the preface is disconnected after this long.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Finds a client that does not take what waits for it.
+/// Detects a client that does not take its pending responses.
 #[derive(Default)]
 struct UnsentProgress {
-    /// Bytes written when the last period began, and bytes that waited then.
+    /// Bytes written and bytes pending at the start of the period.
     written: u64,
     unsent: usize,
     /// Rings at the end of the period. Made when something waits.
@@ -364,11 +364,11 @@ struct UnsentProgress {
 }
 
 impl UnsentProgress {
-    /// Ready if something waits, and in a whole period less was written than waited at its beginning, and
-    /// less than [`UNSENT_PROGRESS_MAX`].
+    /// Ready if bytes are pending, and during a whole period less was written than was pending at its
+    /// start, and less than [`UNSENT_PROGRESS_MAX`].
     fn poll_stalled(&mut self, account: &Account, context: &mut Context<'_>) -> Poll<()> {
         if account.unsent() == 0 {
-            // The client has taken all that it had to: a later answer has another period.
+            // The client has taken all due responses: a later response gets a new period.
             self.unsent = 0;
             return Poll::Pending;
         }
@@ -385,7 +385,7 @@ impl UnsentProgress {
         }
     }
 
-    /// Begins the next period. Whether the last one has brought enough.
+    /// Starts the next period. Returns whether the last one had enough progress.
     fn check(&mut self, account: &Account) -> bool {
         let (written, unsent) = (account.seen.written(), account.unsent());
         let progress = written - self.written;
@@ -394,7 +394,7 @@ impl UnsentProgress {
         has_gone_on
     }
 
-    /// Frees the alarm, if nothing waits.
+    /// Frees the alarm, if no bytes are pending.
     fn shrink(&mut self, account: &Account) {
         if account.unsent() == 0 {
             self.alarm = None;
@@ -402,8 +402,8 @@ impl UnsentProgress {
     }
 }
 
-/// The next stream, if there is `room` for it and the client takes its answers. Polling this also drives the
-/// socket: answers leave here.
+/// Returns the next stream, if there is `room` for it and the client takes its responses. Polling this also
+/// drives the socket: responses leave here.
 async fn turn<I>(connection: &mut WireDriver<I>, account: &Account, room: bool, calls: usize) -> Turn
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin,
@@ -420,7 +420,7 @@ where
                 connection.wire().close(ErrorCode::ENHANCE_YOUR_CALM, "too_many_pings");
                 continue;
             }
-            // Answers have left meanwhile: accept again.
+            // Responses have left in the meantime: accept again.
             if turn.is_pending() && was_full && !account.is_full_for(calls) {
                 continue;
             }
@@ -430,11 +430,11 @@ where
     .await
 }
 
-/// Asks a silent client whether it is still there. All that it sends is a sign of life: much that is on its
-/// way may come before the answer of a ping.
+/// Pings an idle client. Any received bytes count as a sign of life, since much data in flight may precede
+/// a pong.
 struct Keepalive {
     limits: ConnectionLimits,
-    /// Reads of the client that were seen.
+    /// Value of the read counter at the last check.
     reads: u32,
     deadline: Instant,
     /// Rings at the deadline or before it. Set anew when it has rung, or would ring too late: a timer takes a
@@ -449,7 +449,7 @@ impl Keepalive {
         Self { limits, reads: 0, deadline, alarm: Box::pin(sleep_until(deadline)), waiting: false }
     }
 
-    /// Ready when nothing followed a ping in its time. To be polled after the connection, which reads.
+    /// Ready when no bytes followed a ping in time. Must be polled after the connection, which reads.
     fn poll_gone(&mut self, wire: &Wire, account: &Account, context: &mut Context<'_>) -> Poll<()> {
         if self.limits.keepalive_interval.is_zero() {
             return Poll::Pending;
@@ -477,9 +477,9 @@ impl Keepalive {
 }
 
 pin_project! {
-    /// A hot call among the open ones. It ends when its client resets it. It could leave its waker with its
-    /// stream, which costs a lock and an entry each time the call waits. So the waker stays here, and the
-    /// connection wakes all of its calls when a stream was reset, which is rare. Each then asks about its own
+    /// An open hot call. It is cancelled when its client resets it. Registering its waker with its stream
+    /// would cost a lock and an entry each time the call waits. So the waker is stored here, and the
+    /// connection wakes all of its calls after a stream was reset, which is rare. Each then checks its
     /// stream.
     struct OpenCall<F> {
         #[pin]
@@ -501,8 +501,8 @@ impl<F> OpenCall<F> {
     }
 }
 
-/// Open calls of one kind. An empty `FuturesUnordered` allocates room for one future, so it is created with
-/// the first call and dropped when the connection is idle.
+/// Open calls of one kind. An empty `FuturesUnordered` allocates memory for one future, so it is created
+/// with the first call and dropped when the connection is idle.
 struct OpenCalls<F>(Option<FuturesUnordered<F>>);
 
 impl<F: Future> OpenCalls<F> {
@@ -522,7 +522,7 @@ impl<F: Future> OpenCalls<F> {
         self.len() == 0
     }
 
-    /// The output of one of them; None if there are none.
+    /// Returns the output of one of the calls; None if there are none.
     pub(super) async fn next(&mut self) -> Option<F::Output> {
         self.0.as_mut()?.next().await
     }

@@ -1,4 +1,4 @@
-//! Every call that is not hot: handed to the gRPC services as an ordinary HTTP request, one task per call.
+//! Calls other than hot ones: relayed to the gRPC services as ordinary HTTP requests, one task per call.
 //!
 //! * At most as many tasks as the connection has streams: a reset ends its task. A large head counts like a
 //!   body until the call is answered.
@@ -34,11 +34,11 @@ use super::shared::{ConnectionShared, stopped_for_requests};
 use super::unary::BODY_WITHIN;
 use super::wire::{BodyReader, RequestHead, StreamWriter, response_block, trailers_block};
 
-/// Time for the rest of a request that has its answer. A reset that comes with the answer makes some clients
-/// forget the answer: curl 7.88 does in one of seven calls.
+/// Time for the rest of a request after its response. A reset together with the response makes some clients
+/// drop the response: curl 7.88 does in one of seven calls.
 const REST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Anything that answers gRPC requests: tonic's routes, with or without layers.
+/// Any server of gRPC requests: tonic's routes, with or without layers.
 pub trait GrpcService:
     tower::Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
     + Clone
@@ -59,7 +59,7 @@ impl<S> GrpcService for S where
 {
 }
 
-/// Answers one call in a separate task. The client's reset ends the task. `user`: as of
+/// Serves one call in a separate task, which the client's reset cancels. `user` is as in
 /// [`super::HotMethods::user`].
 pub(super) fn spawn<S: GrpcService>(
     services: &S,
@@ -80,11 +80,11 @@ pub(super) fn spawn<S: GrpcService>(
     let mut request = head.request(Body::new(RelayedBody::new(reader, counted, stop.clone())));
     request.extensions_mut().insert(Room(&shared.account).for_parts());
     tokio::spawn(async move {
-        // A call whose client is gone is dropped here, while it waits.
+        // A call with a disconnected client is dropped here, while it waits.
         let answered = unless_reset(services.oneshot(request), &mut writer).await;
         drop(counted_head);
         if let Ok(Ok(response)) = answered {
-            // A failure to send means that the client is gone; there is no one to report it to.
+            // A send error means that the client disconnected, so it is not reported.
             if send(&mut writer, response, &relayed, stop.clone()).await.is_ok() {
                 wait_for_end(&mut writer, stop).await;
             }
@@ -92,7 +92,8 @@ pub(super) fn spawn<S: GrpcService>(
     });
 }
 
-/// Keeps an answered stream open until its request ends, for [`REST_WITHIN`] or until `stop`.
+/// Keeps the stream open after the response until its request is complete, for [`REST_WITHIN`] or until
+/// `stop`.
 async fn wait_for_end(writer: &mut StreamWriter, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         biased;
@@ -102,7 +103,7 @@ async fn wait_for_end(writer: &mut StreamWriter, mut stop: watch::Receiver<bool>
     }
 }
 
-/// Sends the response as fast as the client takes it, until `stop`.
+/// Sends the response at the client's pace, until `stop`.
 async fn send(
     writer: &mut StreamWriter,
     response: Response<Body>,
@@ -110,7 +111,7 @@ async fn send(
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), StreamEnded> {
     let (mut parts, body) = response.into_parts();
-    // What the answer holds, such as admitted memory. Until it was sent.
+    // Resources of the response, such as admitted memory, held until it was sent.
     let held = std::mem::take(&mut parts.extensions);
     let head = response_block(&Response::from_parts(parts, ()));
     if body.is_end_stream() {
@@ -134,7 +135,7 @@ async fn send(
                         _ = stop.wait_for(|stop| *stop) => true,
                     };
                     if stopped {
-                        // In the middle of a message there is no room for a status. Clients read this as
+                        // A status cannot follow an incomplete message. Clients interpret this as
                         // UNAVAILABLE.
                         writer.send_reset(ErrorCode::REFUSED_STREAM);
                         return Ok(());
@@ -153,7 +154,7 @@ async fn send(
     }
 }
 
-/// What is next of an answer. Unless that `waits`, it is not even asked for while the connection has no room.
+/// Returns the next part of a response. If `waits`, it is requested only while the connection has capacity.
 async fn next_frame(
     writer: &mut StreamWriter,
     mut body: Pin<&mut Body>,
@@ -161,7 +162,8 @@ async fn next_frame(
     waits: bool,
 ) -> Result<Option<Result<Frame<Bytes>, Status>>, StreamEnded> {
     loop {
-        // At each look: a stream may have waited for its next message since there was room.
+        // Checked on every poll: capacity may have been used up while the stream waited for its next
+        // message.
         let next = poll_fn(|context| match waits && account.is_full() {
             true => Poll::Ready(None),
             false => body.as_mut().poll_frame(context).map(Some),
@@ -173,17 +175,17 @@ async fn next_frame(
     }
 }
 
-/// A request body as the services expect it. Window is given back as the parts are taken.
+/// A request body for the services. The window is returned as the parts are taken.
 struct RelayedBody {
     reader: BodyReader,
-    /// With the user, if it shows one. None of a body that is not of gRPC.
+    /// Accounting, with the user, if authenticated. None for bodies other than gRPC's.
     counted: Option<(Counted, Option<u64>)>,
     stop: watch::Receiver<bool>,
     /// Runs while the body waits for more.
     deadline: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
 }
 
-/// Why the rest of a body is not waited for any longer, once that is so. Bodies of users do not end for the
+/// Returns the reason when the rest of a body is no longer waited for. Bodies of users are exempt from the
 /// share of their address.
 async fn too_late(counted: Option<(Arc<Account>, bool)>, stop: watch::Receiver<bool>) -> Status {
     let stopped = stopped_for_requests(stop);
@@ -208,7 +210,7 @@ impl RelayedBody {
         RelayedBody { reader, counted, stop, deadline: None }
     }
 
-    /// Counts a part of the body, or refuses it.
+    /// Counts a part of the body, or rejects it.
     fn count(&mut self, bytes: usize) -> Result<(), Status> {
         self.counted.as_mut().map_or(Ok(()), |(counted, user)| counted.add(bytes, *user))
     }

@@ -1,9 +1,10 @@
-//! What a request names: keys, leases, members, users and roles. Never a value, a password or a token.
+//! The subject of a request: keys, leases, members, users and roles. It contains no value, password or
+//! token.
 //!
-//! * A subject is small for any request: 16 ranges of keys, 256 bytes of each key or name. A subject
-//!   that has less than the request says so.
-//! * Of a refused request it names the first range that the caller may not use, wherever the request has it.
-//! * A transaction is not decoded as a whole, and read no further than it has to be.
+//! * A subject is small for any request: 16 ranges of keys, 256 bytes of each key or name. An incomplete
+//!   subject is marked.
+//! * For a rejected request it contains the first range that the caller may not use, at any position.
+//! * A transaction is decoded incrementally, and only as far as necessary.
 //! * The match is exhaustive: a new method does not compile before its subject is written here.
 
 use api::Method;
@@ -25,23 +26,23 @@ use state_machine::command::{DecodeError, SHORT_TXN_FIELDS_MAX, TxnPart, TxnRead
 use auth::Caller;
 use grpc_server::methods::{self, Effect};
 
-/// Ranges that a line has.
+/// Maximum number of ranges in a line.
 const RANGES_MAX: usize = 16;
-/// Bytes of a key, a range's end or a name that a line has.
+/// Maximum bytes of a key, a range's end or a name in a line.
 const KEY_BYTES_MAX: usize = 256;
 
-/// What a request names.
+/// The subject of a request.
 #[derive(Debug, Default, Serialize)]
 pub struct AuditSubject {
-    /// Whether the request may change something.
+    /// True if the request may change the state.
     #[serde(skip)]
     pub is_change: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     keys: Vec<SubjectKeys>,
-    /// What the caller may not do.
+    /// The access that the caller was denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied: Option<SubjectKeys>,
-    /// To find `denied`.
+    /// The user to determine `denied` for.
     #[serde(skip)]
     refused_user: Option<Caller>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,12 +54,12 @@ pub struct AuditSubject {
     of_user: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     of_role: Option<String>,
-    /// The request names more, or names it at greater length.
+    /// The request names more, or longer names.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
 }
 
-/// Keys and what is to be done with them, in base64.
+/// Keys and the access to them, in base64.
 #[derive(Debug, Serialize)]
 struct SubjectKeys {
     access: &'static str,
@@ -70,13 +71,13 @@ struct SubjectKeys {
 const READ: &str = "read";
 const WRITE: &str = "write";
 const DELETE: &str = "delete";
-/// Of a permission that is granted or revoked.
+/// Access of a granted or revoked permission.
 const PERMISSION: &str = "permission";
 
 impl AuditSubject {
-    /// The subject of an encoded request. What cannot be decoded names nothing.
+    /// Returns the subject of an encoded request. Undecodable parts contribute no names.
     ///
-    /// `refused_user`: the user whom the request was refused to.
+    /// `refused_user` is the user whose request was rejected.
     pub fn of(method: Method, message: Bytes, refused_user: Option<Caller>) -> AuditSubject {
         let mut subject = AuditSubject {
             is_change: methods::of(method).effect == Effect::Changes,
@@ -87,14 +88,14 @@ impl AuditSubject {
         subject
     }
 
-    /// A watcher, or an observer of an election.
+    /// Returns the subject of a watcher, or an observer of an election.
     pub fn read(key: &[u8], range_end: &[u8]) -> AuditSubject {
         let mut subject = AuditSubject::default();
         subject.add(READ, key, range_end);
         subject
     }
 
-    /// The renewal of a lease.
+    /// Returns the subject of a lease renewal.
     pub fn renewal(lease: i64) -> AuditSubject {
         AuditSubject { lease: Some(lease), ..AuditSubject::default() }
     }
@@ -109,7 +110,7 @@ impl AuditSubject {
         self.keys.push(keys);
     }
 
-    /// Notes the first range that the caller may not use so.
+    /// Records the first range to which the caller does not have this access.
     fn deny(&mut self, access: &'static str, key: &[u8], range_end: &[u8]) {
         let Some(caller) = self.refused_user.as_ref().filter(|_| self.denied.is_none()) else { return };
         let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
@@ -293,7 +294,7 @@ impl AuditSubject {
     }
 }
 
-/// As much of a name or a reason as a line has.
+/// Truncates a name or a reason to the limit of a line.
 pub(super) fn start_of(text: &str) -> &str {
     let mut end = text.len().min(KEY_BYTES_MAX);
     while !text.is_char_boundary(end) {

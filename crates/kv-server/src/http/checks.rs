@@ -1,4 +1,4 @@
-//! `/livez` and `/readyz`: named checks, each of which can be asked for, left out, or shown.
+//! `/livez` and `/readyz`: named checks, each of which can be requested, excluded, or shown.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -24,15 +24,15 @@ enum Check {
 }
 
 impl Checks {
-    /// Should the process be left alone?
+    /// The checks that determine whether the process should be restarted.
     pub(super) const LIVE: Checks = Checks { path: "/livez", checks: &[Check::SerializableRead] };
-    /// Should it be sent work?
+    /// The checks that determine whether it should receive requests.
     pub(super) const READY: Checks = Checks {
         path: "/readyz",
         checks: &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner],
     };
 
-    /// The path of all checks, and one of each, as in etcd.
+    /// Returns the path of all checks, and one path for each, as in etcd.
     pub(super) fn routes(self) -> Router<Http> {
         let route = |path: &str, checks: &'static [Check], may_exclude: bool| {
             let answer = move |State(http): State<Http>, request: Request| async move {

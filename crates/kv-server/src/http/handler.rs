@@ -1,4 +1,4 @@
-//! What the handlers share: their state, parameters of a query, and responses.
+//! State shared by the handlers, query parameters, and responses.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::shared_evaluation::SharedEvaluation;
 use crate::status::StatusSource;
 use telemetry::metrics::Exposition;
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Clone)]
 pub struct Http {
     pub member: Arc<Member>,
     pub linearizable: Arc<LinearizableRead>,
     pub metrics: Arc<MetricsPage>,
     pub status: StatusSource,
-    /// On client ports, with `--enable-grpc-gateway`.
+    /// Set on client ports, with `--enable-grpc-gateway`.
     pub gateway: Option<Gateway>,
-    /// Whether `/debug/pprof/` is served.
+    /// True if `/debug/pprof/` is served.
     pub enable_pprof: bool,
 }
 
@@ -52,11 +52,11 @@ impl LinearizableRead {
     }
 }
 
-/// The metrics as text. Requests that arrive at the same time share one rendering, and no serving thread
-/// makes it: a stranger may send thousands at once, and leave.
+/// The metrics as text. Concurrent requests share one rendering, which runs on a blocking thread: a client
+/// may send thousands of requests, and disconnect.
 pub struct MetricsPage {
     exposition: Arc<Exposition>,
-    /// The newest rendering and when it began.
+    /// The latest rendering and its start.
     last: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
@@ -65,7 +65,7 @@ impl MetricsPage {
         MetricsPage { exposition: Arc::new(exposition), last: Arc::default() }
     }
 
-    /// The metrics of a moment after the call. None while the process stops.
+    /// Returns metrics rendered after the call. None while the process stops.
     pub(super) async fn text(&self) -> Option<Bytes> {
         let asked = Instant::now();
         let mut last = Arc::clone(&self.last).lock_owned().await;
@@ -75,7 +75,8 @@ impl MetricsPage {
             return Some(text.clone());
         }
         let exposition = Arc::clone(&self.exposition);
-        // Keeps the lock to its end, also if its asker is gone: the next one makes no other meanwhile.
+        // Holds the lock until it finishes, even if its request is cancelled, so that the next request does
+        // not start another one.
         let rendering = move || {
             let (began, text) = (Instant::now(), Bytes::from(exposition.text()));
             *last = Some((began, text.clone()));
@@ -89,7 +90,7 @@ pub(super) fn not_found() -> Response {
     plain(StatusCode::NOT_FOUND, "404 page not found")
 }
 
-/// Plain text that is not to be guessed at, as Go's library writes its refusals.
+/// Returns plain text without content sniffing, like Go's error responses.
 pub(super) fn plain(status: StatusCode, text: &str) -> Response {
     let mut answer = response(status, "text/plain; charset=utf-8", format!("{text}\n"));
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -103,7 +104,7 @@ pub(super) fn response(status: StatusCode, content_type: &'static str, body: imp
     response
 }
 
-/// Values of a parameter that may come more than once, without their escapes.
+/// Returns the values of a parameter that may be repeated, without their escapes.
 pub(super) fn query_values<'a>(query: Option<&'a str>, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
     let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     pairs.filter_map(move |(key, value)| (key == name).then_some(value))
@@ -119,7 +120,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use telemetry::metrics::Metrics;
 
-    /// Counts renderings, none of which ends while the lock is held.
+    /// Counts renderings, which wait for the lock.
     #[derive(Clone, Debug, Default)]
     struct CountedRenderings(Arc<AtomicUsize>, Arc<Mutex<()>>);
 
@@ -148,10 +149,10 @@ mod tests {
         drop(under_way);
         let texts: Vec<Bytes> = asking.await.into_iter().flatten().collect();
         let places: BTreeSet<_> = texts.iter().map(|text| text.as_ptr()).collect();
-        // Some may have asked when the first had begun.
+        // Some requests may have arrived after the first rendering started.
         assert!(texts.len() == 1000 && places.len() <= 2 && count() <= 5, "no copies");
 
-        // Those who leave at once have one made for all of them, too.
+        // Cancelled requests share one rendering, too.
         let (before, under_way) = (count(), renderings.1.lock());
         for _ in 0..1000 {
             assert!(page.text().now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! `/health`: one word, and the reason if the word is no.
+//! `/health`: one word, and the reason if the member is unhealthy.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use http::StatusCode;
 use super::handler::{Http, plain, query_values, response};
 use api::etcdserverpb::AlarmType;
 
-/// How far the question goes.
+/// The scope of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Can the cluster answer?
+    /// Checks whether the cluster can serve requests.
     Cluster,
-    /// Can this member answer from what it has?
+    /// Checks whether this member can serve from its local state.
     Member,
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn answer(State(http): State<Http>, request: Request) -> Respon
     }
 }
 
-/// The first reason to say no, in etcd's order.
+/// Returns the first reason to be unhealthy, in etcd's order.
 async fn sick(http: &Http, reach: Reach, excluded: &[Cow<'_, str>]) -> Option<String> {
     let member = &http.member;
     let alarms = match member.alarms() {
@@ -52,7 +52,7 @@ async fn sick(http: &Http, reach: Reach, excluded: &[Cow<'_, str>]) -> Option<St
     for alarm in alarms {
         let name = match AlarmType::try_from(alarm.alarm) {
             Ok(AlarmType::Nospace) => "NOSPACE",
-            // That of another member alone.
+            // An alarm of another member.
             Ok(AlarmType::Corrupt) if !member.is_stopped_as_corrupt() => continue,
             Ok(AlarmType::Corrupt) => "CORRUPT",
             Ok(AlarmType::None) | Err(_) => "UNKNOWN",

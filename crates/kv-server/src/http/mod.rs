@@ -1,8 +1,8 @@
-//! What answers over plain HTTP: is it alive, is it ready, which version, how much of what.
+//! The plain HTTP endpoints: liveness, readiness, version, metrics.
 //!
 //! Paths, bodies, codes and headers are etcd's, since load balancers and probes compare them to the letter.
 
-mod handler; // what handlers share
+mod handler; // state shared by handlers
 
 mod checks; // /livez and /readyz
 mod health; // /health

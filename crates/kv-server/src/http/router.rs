@@ -18,7 +18,7 @@ use super::health;
 use super::ui;
 use api::version;
 
-/// Everything on the client port that is not gRPC.
+/// Returns the routes of the client port for requests other than gRPC.
 pub fn router(http: Http, origins: &AllowedValues) -> Router {
     let version = Router::new().route("/version", any(version_answer)).layer(middleware::from_fn(only_get));
     let debug = debug::routes(http.enable_pprof);
@@ -26,7 +26,7 @@ pub fn router(http: Http, origins: &AllowedValues) -> Router {
     by_clean_paths(router).layer(middleware::from_fn_with_state(origins.clone(), across_origins))
 }
 
-/// Everything on the ports of `--listen-metrics-urls`. They answer no scripts of other origins, as in etcd.
+/// Returns the routes of the ports of `--listen-metrics-urls`. They do not support CORS, as in etcd.
 pub fn metrics_router(http: Http) -> Router {
     let ui = Router::new()
         .route("/", any(ui::to_page))
@@ -41,7 +41,7 @@ pub fn metrics_router(http: Http) -> Router {
     by_clean_paths(router.with_state(http))
 }
 
-/// `router`, for paths as Go's multiplexer reads them. Before all routes, because it changes paths.
+/// Wraps `router` to clean paths like Go's multiplexer. Runs before all routes, because it changes paths.
 fn by_clean_paths(router: Router) -> Router {
     Router::new().fallback_service(router).layer(middleware::from_fn(clean_path))
 }
@@ -56,7 +56,7 @@ fn observation() -> Router<Http> {
         .route("/metrics", any(metrics))
 }
 
-/// `router`, for requests to `hosts` only.
+/// Restricts `router` to requests to `hosts`.
 pub fn for_hosts(router: Router, hosts: &AllowedValues) -> Router {
     match hosts {
         AllowedValues::Any => router,
@@ -64,8 +64,8 @@ pub fn for_hosts(router: Router, hosts: &AllowedValues) -> Router {
     }
 }
 
-/// `router`, for requests to `hosts`, to addresses and to `localhost` only. A probe names the address that it
-/// dials, and no name of a page can be made an address.
+/// Restricts `router` to requests to `hosts`, to addresses and to `localhost`. A probe names the address
+/// that it dials, and the name of a page cannot be an address.
 pub fn for_probes_of(router: Router, hosts: &AllowedValues) -> Router {
     match hosts {
         AllowedValues::Any => router,
@@ -75,7 +75,7 @@ pub fn for_probes_of(router: Router, hosts: &AllowedValues) -> Router {
     }
 }
 
-/// Everything without a route.
+/// Handles requests without a route.
 async fn fallback(State(http): State<Http>, request: Request) -> Response {
     match http.gateway {
         Some(gateway) if Gateway::has(request.uri().path()) => gateway.answer(request).await,
@@ -97,7 +97,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text)
 }
 
-/// Sends a request whose path has empty or dotted segments to the path without them, as Go does.
+/// Redirects a request with empty or dotted path segments to the clean path, like Go.
 async fn clean_path(mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let clean = cleaned(path);
@@ -115,7 +115,7 @@ async fn clean_path(mut request: Request, next: Next) -> Response {
     redirect(&request, &clean)
 }
 
-/// Sends a request to another path, as Go does.
+/// Redirects a request to another path, like Go.
 fn redirect(request: &Request, path: &str) -> Response {
     let place = with_query(path, request.uri());
     let Ok(location) = HeaderValue::try_from(&place) else { return not_found() };
@@ -130,7 +130,7 @@ fn redirect(request: &Request, path: &str) -> Response {
     redirect
 }
 
-/// A path with the query of a URI.
+/// Returns a path with the query of a URI.
 fn with_query(path: &str, of: &Uri) -> String {
     of.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
 }
@@ -148,8 +148,8 @@ fn cleaned(path: &str) -> String {
     format!("/{}{end}", kept.join("/"))
 }
 
-/// A path with its letters instead of their escapes, and below the gateway with its slashes. Elsewhere a
-/// slash that is escaped belongs to its segment. None: an escape is none.
+/// Decodes the escapes of a path. Escaped slashes are decoded below the gateway only; elsewhere they belong
+/// to their segment. Returns None for a malformed escape.
 fn unescaped(path: &str) -> Option<String> {
     let is_gateways = Gateway::has(path);
     let is_plain =
@@ -170,7 +170,7 @@ fn unescaped(path: &str) -> Option<String> {
     Some(whole)
 }
 
-/// Everything but GET is refused, HEAD included: so does etcd.
+/// Rejects all methods but GET, HEAD included, like etcd.
 async fn only_get(request: Request, next: Next) -> Response {
     if request.method() == Method::GET {
         return next.run(request).await;

@@ -1,17 +1,17 @@
-//! Maintenance.Snapshot: the store as etcd's database file, sent as it is made.
+//! Maintenance.Snapshot: streams the store as etcd's database file.
 //!
 //! ```text
 //!   pass ─▶ pin the history, plan (turn) ─▶ (turn ─▶ 512 KiB of the file ─▶ messages of 32 KiB) … ─▶ SHA-256
 //! ```
 //!
-//! * A file is of one moment. Writes go on meanwhile. Compactions take effect, but free no space until the
-//!   stream ends.
-//! * [`admission::Admission::snapshots`] bounds how many there are. Each part is made on a blocking
-//!   thread within a turn of the reads, which is given back before the part is sent.
-//! * The next message is taken when the client has taken the one before. A client that takes nothing for a
-//!   minute is reset by the connection. One that takes less than [`BYTES_PER_SECOND_MIN`] is refused the
-//!   rest, because compactions wait for it.
-//! * A call that ends drops the file, and with it the pin.
+//! * A file reflects one revision. Writes continue in the meantime. Compactions take effect, but free no
+//!   space until the stream is closed.
+//! * [`admission::Admission::snapshots`] limits the number of streams. Each part is created on a blocking
+//!   thread with a read permit, which is released before the part is sent.
+//! * Each message is taken after the client has taken the previous one. The connection resets a client that
+//!   takes no data for a minute. A client below [`BYTES_PER_SECOND_MIN`] is rejected, because compactions
+//!   wait for it.
+//! * Completing or cancelling the call drops the file, and with it the pin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,20 +34,20 @@ use snapshot_file::{ExportError, SnapshotFile};
 const MESSAGE_BYTES: usize = 32 << 10;
 /// Bytes that are made in one turn. The memory of a stream is twice that.
 const PART_BYTES: usize = 512 << 10;
-/// The slowest client: 2 Mbit/s, after [`GRACE`], and what takes the whole file in [`WITHIN`]. No compaction
-/// frees space meanwhile.
+/// Minimum rate of a client: 2 Mbit/s, after [`GRACE`], or the rate for the whole file in [`WITHIN`].
+/// Compactions free no space in the meantime.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 const WITHIN: Duration = Duration::from_secs(2 * 3600);
-/// What a client may take longer than at the slowest speed.
+/// Additional time for the client at the minimum rate.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// A file that is being sent.
 struct Sending {
     member: Arc<Member>,
     client: ClientId,
-    /// `None` while a part is made.
+    /// None while a part is being created.
     file: Option<Box<SnapshotFile>>,
-    /// Made, and not yet sent.
+    /// Created, and not sent yet.
     part: Bytes,
     remaining: u64,
     sent: u64,
@@ -64,7 +64,7 @@ enum SnapshotProgress {
     Ended,
 }
 
-/// The answer to one call. The history is pinned and the file planned before the first message.
+/// Returns the response to a call. The history is pinned and the file planned before the first message.
 pub async fn stream(
     member: Arc<Member>,
     client: ClientId,
@@ -92,7 +92,7 @@ pub async fn stream(
     }))
 }
 
-/// The refusal or the fault as a read has it.
+/// Converts the error to that of a read.
 fn failure(error: ExportError) -> Failure {
     match error {
         ExportError::History(mvcc::Error::Interrupted) => Failure::Interrupted,
@@ -130,7 +130,7 @@ impl Sending {
         Ok(Some(self.message(blob)))
     }
 
-    /// The next bytes of the part.
+    /// Takes the next bytes of the part.
     fn take(&mut self, bytes: usize) -> Bytes {
         let blob = self.part.split_to(bytes);
         self.remaining -= bytes as u64;
@@ -143,7 +143,7 @@ impl Sending {
         SnapshotResponse { header: None, remaining_bytes: self.remaining, blob, version }
     }
 
-    /// Makes the next part of the file, or notes that it has ended.
+    /// Creates the next part of the file, or records its end.
     async fn make_part(&mut self) -> Result<(), Status> {
         let pace = slowest_pace(self.sent + self.remaining);
         if is_too_slow(self.sent, pace, self.began.elapsed()) {
@@ -171,12 +171,12 @@ impl Sending {
     }
 }
 
-/// Bytes a second of a file of so many.
+/// Returns the minimum rate for a file of this size.
 fn slowest_pace(bytes: u64) -> u64 {
     BYTES_PER_SECOND_MIN.max(bytes / WITHIN.as_secs())
 }
 
-/// Whether a client has taken too little since its stream began.
+/// Reports whether a client has taken too little since its stream started.
 fn is_too_slow(sent: u64, pace: u64, took: Duration) -> bool {
     took > GRACE + Duration::from_secs(sent / pace)
 }

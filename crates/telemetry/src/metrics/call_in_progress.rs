@@ -1,4 +1,4 @@
-//! One call under way. A call whose client goes away before its end counts as `Canceled`.
+//! A call in progress. A call whose client disconnects before its status counts as `Canceled`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,24 +9,24 @@ use tonic::Code;
 use super::counters::Metrics;
 use crate::traces::CallSpan;
 
-/// A call that has begun; its end is counted once, however it ends.
+/// A started call; its completion is counted once, on drop at the latest.
 pub struct CallInProgress {
     metrics: Arc<Metrics>,
     method: Method,
     began: Instant,
-    /// If the call is traced.
+    /// Set if the call is traced.
     span: Option<Arc<CallSpan>>,
     ended: bool,
 }
 
 impl CallInProgress {
-    /// `span` if the call is traced.
+    /// Starts counting a call. `span` is set if the call is traced.
     pub fn begin(metrics: &Arc<Metrics>, method: Method, span: Option<Arc<CallSpan>>) -> CallInProgress {
         metrics.calls.started(method);
         CallInProgress { metrics: Arc::clone(metrics), method, began: Instant::now(), span, ended: false }
     }
 
-    /// One message of `bytes` went out.
+    /// Counts a sent message of `bytes`.
     pub fn sent(&self, bytes: usize) {
         self.metrics.calls.sent(self.method, bytes);
     }
@@ -60,12 +60,12 @@ impl MessageCounter {
         MessageCounter { metrics: Arc::clone(metrics), method }
     }
 
-    /// A message came in.
+    /// Counts a received message.
     pub fn received(&self, bytes: usize) {
         self.metrics.calls.received(self.method, bytes);
     }
 
-    /// Some of the bytes of messages were sent, and so many messages began in them.
+    /// Counts sent bytes, and the messages that started in them.
     pub fn sent(&self, messages: usize, bytes: usize) {
         self.metrics.calls.sent_many(self.method, messages, bytes);
     }

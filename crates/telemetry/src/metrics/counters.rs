@@ -1,4 +1,4 @@
-//! What is counted as it happens, and the metrics of keys, Raft, peers and health checks.
+//! Counters, and the metrics of keys, Raft, peers and health checks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -17,7 +17,7 @@ use super::declare::{From, PeerLink, Reason, To, disk_histogram, network_histogr
 use super::disk::DiskMetrics;
 use crate::traces::Traces;
 
-/// Everything that is counted as it happens, and what traces calls. Cheap to share, safe on any thread.
+/// All counters, and the tracer of calls. Cheap to share, safe on any thread.
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub keys: KeyMetrics,
@@ -33,10 +33,10 @@ pub struct Metrics {
     pub traces: Traces,
     /// The slowest sync of the log since this was last read, in microseconds.
     pub sync_slowest_us: AtomicU64,
-    /// All syncs of the log, and what they took in microseconds.
+    /// Number of syncs of the log, and their total duration in microseconds.
     pub syncs: AtomicU64,
     pub syncs_us: AtomicU64,
-    /// The last round trip to each member that was linked.
+    /// The last round trip to each linked member.
     pub round_trips: Mutex<HashMap<u64, Duration>>,
 }
 
@@ -74,7 +74,7 @@ crate::declare_metrics! {
     }
 }
 
-/// How much is carried at once: what shares a round of Raft, and what shares a sync.
+/// Returns buckets for batch sizes: entries per round of Raft, or per sync.
 fn sizes() -> Histogram {
     Histogram::new(exponential_buckets(1.0, 2.0, 13))
 }
@@ -132,12 +132,12 @@ crate::declare_metrics! {
 crate::declare_metrics! {
     /// Operations on leases.
     pub struct LeaseMetrics {
-        /// Renewals that this member has answered for its clients.
+        /// Renewals that this member has served for its clients.
         renewed: Counter => "etcd_debugging_lease_renewed", "Renewals answered";
         /// Leases that this member has expired as the leader.
         expired: Counter => "etcd_debugging_server_lease_expired", "Leases expired";
-        /// Of the leases that clients of this member were granted, from a second to some six months, as etcd
-        /// has them.
+        /// TTLs of the leases granted to clients of this member, from a second to about six months, with
+        /// etcd's buckets.
         ttl_seconds: Histogram = Histogram::new(exponential_buckets(1.0, 2.0, 24))
             => "etcd_debugging_lease_ttl_total", "TTLs granted";
     }
@@ -148,7 +148,7 @@ crate::declare_metrics! {
     #[derive(Clone)]
     pub struct AuditMetrics {
         lines: Counter => "kv_server_audit_log_lines", "Lines of the audit log";
-        /// Those that found no room in the queue, or could not be written.
+        /// Lines that were dropped because the queue was full, or could not be written.
         lost: Counter => "kv_server_audit_log_lost_lines", "Lines that are missing in the audit log";
     }
 }
@@ -157,7 +157,7 @@ crate::declare_metrics! {
     pub struct HealthMetrics {
         successes: Counter => "etcd_server_health_success", "Successful health checks";
         failures: Counter => "etcd_server_health_failures", "Failed health checks";
-        /// 1 if the check passed when it was asked for last.
+        /// 1 if the check passed the last time.
         last: Family<[(&'static str, &'static str); 2], Gauge>
             => "etcd_server_healthcheck", "Last result of each check";
         results: Family<[(&'static str, &'static str); 3], Counter>
@@ -166,7 +166,7 @@ crate::declare_metrics! {
 }
 
 impl HealthMetrics {
-    /// A check of `kind`, which is `livez` or `readyz`, has passed or not.
+    /// Records the result of a check of `kind`, which is `livez` or `readyz`.
     pub fn checked(&self, kind: &'static str, name: &'static str, has_passed: bool) {
         let status = if has_passed { "success" } else { "error" };
         self.last.get_or_create(&[("type", kind), ("name", name)]).set(i64::from(has_passed));
@@ -175,10 +175,10 @@ impl HealthMetrics {
 }
 
 crate::declare_metrics! {
-    /// Learners that became voters, as the member that was asked for it saw it.
+    /// Promotions of learners to voters, counted by the member that received the request.
     pub struct PromotionMetrics {
         successes: Counter => "etcd_server_learner_promote_successes", "Learners promoted";
-        /// By the text of the refusal.
+        /// By the text of the error.
         failures: Family<Reason, Counter>
             => "etcd_server_learner_promote_failures", "Learners that were not promoted, by reason";
     }
@@ -186,7 +186,7 @@ crate::declare_metrics! {
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// etcd's buckets for transfers of a database: 0.1 s to 51 s.
+/// Returns etcd's buckets for transfers of a database: 0.1 s to 51 s.
 fn transfer_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.1, 2.0, 10))
 }

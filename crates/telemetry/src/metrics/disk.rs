@@ -1,5 +1,4 @@
-//! The disk: what log and store wrote, how long it took, and what each byte of a command cost in bytes
-//! written.
+//! Disk metrics: bytes written by log and store, durations, and write amplification.
 
 use std::sync::atomic::AtomicU64;
 
@@ -52,24 +51,24 @@ crate::declare_metrics! {
         /// Frames of the log, as etcd counts them.
         wal_bytes: Gauge => "etcd_disk_wal_write_bytes_total", "Bytes of frames written to the log";
         defragments_running: Gauge => "etcd_disk_defrag_inflight", "1 while a Defragment call runs";
-        /// When the last compaction since the start was finished, in seconds since the Unix epoch.
+        /// Completion time of the last compaction since the start, in seconds since the Unix epoch.
         compaction_last: Gauge
             => "etcd_debugging_mvcc_db_compaction_last", "Unix time of the last compaction since the start";
         compacted_records: Counter
             => "etcd_debugging_mvcc_db_compaction_keys", "Records dropped by compactions";
-        // What etcd has no names for.
-        /// What the log gave to the disk in fact: frames, padding, heads of segments, room made in advance.
+        // Metrics without an etcd name.
+        /// Bytes written by the log: frames, padding, segment heads, preallocation.
         log_written_bytes: Counter
             => "kv_server_log_written_bytes",
                "Bytes the log gave to the disk, padding and heads of segments included";
-        /// What the store gave to the disk, by what it was for.
+        /// Bytes written by the store, by purpose.
         store_written_bytes: Family<Purpose, Counter>
             => "kv_server_store_written_bytes", "Bytes the store gave to the disk";
-        /// Records of the store, raw: what the store was asked to keep.
+        /// Uncompressed bytes of records written to the store.
         record_bytes: Counter
             => "kv_server_store_record_bytes",
                "Bytes of records that became part of a checkpoint, before compression";
-        /// Bytes of applied commands: what had to be written once at the least.
+        /// Bytes of applied commands: the minimum to be written once.
         command_bytes: Counter
             => "kv_server_command_bytes",
                "Bytes of applied commands; log and store bytes over these are the write amplification";
@@ -83,7 +82,7 @@ crate::declare_metrics! {
 }
 
 impl DiskMetrics {
-    /// What the store gave to the disk, for any purpose.
+    /// Returns all bytes written by the store.
     pub fn store_bytes(&self) -> u64 {
         let purposes = ["checkpoint", "compaction", "catalogue", "snapshot"];
         let written =
@@ -92,7 +91,7 @@ impl DiskMetrics {
     }
 }
 
-/// Why the store wrote.
+/// The purpose of a write by the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Purpose {
     pub purpose: &'static str,

@@ -1,4 +1,4 @@
-//! The text that Prometheus reads.
+//! The text format for Prometheus.
 //!
 //! The library writes OpenMetrics. Prometheus' older text format, which every tool understands and which etcd
 //! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end
@@ -16,13 +16,13 @@ use prometheus_client::registry::Registry;
 use super::counters::Metrics;
 use super::process::Process;
 
-/// Everything that can be asked for, ready to be asked.
+/// All registered metrics.
 #[derive(Debug)]
 pub struct Exposition {
     registry: Registry,
 }
 
-/// Counters whose names etcd gave no `_total`.
+/// Counters whose names have no `_total` in etcd.
 const BARE_COUNTERS: [&str; 8] = [
     "etcd_server_learner_promote_successes",
     "etcd_server_learner_promote_failures",
@@ -34,7 +34,7 @@ const BARE_COUNTERS: [&str; 8] = [
     "etcd_network_snapshot_receive_failures",
 ];
 
-/// Shows the calls.
+/// Encodes the metrics of calls.
 #[derive(Debug)]
 struct CallCollector(Arc<Metrics>);
 
@@ -45,7 +45,7 @@ impl Collector for CallCollector {
 }
 
 impl Exposition {
-    /// `parts` shows what other parts of the process measure when asked.
+    /// Returns the exposition. `parts` evaluates other parts' metrics per scrape.
     pub fn new(metrics: &Arc<Metrics>, parts: Box<dyn Collector>) -> Exposition {
         let mut registry = Registry::default();
         metrics.register(&mut registry);
@@ -55,7 +55,7 @@ impl Exposition {
         Exposition { registry }
     }
 
-    /// The text format, version 0.0.4.
+    /// Returns the text format, version 0.0.4.
     pub fn text(&self) -> String {
         let mut open_metrics = String::new();
         prometheus_client::encoding::text::encode(&mut open_metrics, &self.registry)
@@ -64,7 +64,7 @@ impl Exposition {
     }
 }
 
-/// Help and type of a metric come as two lines, in this order, followed by its samples.
+/// Converts OpenMetrics: help and type of a metric are two lines, in this order, followed by its samples.
 fn to_text_format(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len() + 4096);
     let mut help = "";
@@ -95,7 +95,7 @@ fn to_text_format(open_metrics: &str) -> String {
     text
 }
 
-/// Labels by name, `le` last, as Go's library writes them: scripts search for parts of a line.
+/// Sorts labels by name, `le` last, like Go's library: scripts search for parts of a line.
 fn with_sorted_labels(line: &str) -> Cow<'_, str> {
     let parts = line.split_once('{').and_then(|(name, rest)| Some((name, rest.rsplit_once('}')?)));
     let Some((name, (labels, value))) = parts else { return line.into() };

@@ -5,22 +5,24 @@
 //!   store, Raft, /proc ───────read when asked─────┴──▶ Exposition ──▶ /metrics
 //! ```
 //!
-//! * Counting on a hot path is one relaxed atomic addition; everything else happens when /metrics is read.
-//! * Other parts register collectors for what they measure when asked. This folder uses none of them.
-//! * A name that exists here has etcd's meaning, type and buckets. Where etcd has a figure and we have no
-//!   such thing, the name is absent rather than zero.
+//! * Counting on a hot path is one relaxed atomic addition; everything else happens on a scrape of
+//!   /metrics.
+//! * Other crates register collectors for metrics evaluated per scrape. This module does not depend on
+//!   them.
+//! * A name that exists here has etcd's meaning, type and buckets. Metrics of etcd that do not apply are
+//!   absent rather than zero.
 
-mod declare; // how a metric is declared and shown, labels, buckets, a gauge of what is under way
+mod declare; // declaration and encoding of metrics, labels, buckets, operations in progress
 
 mod calls; // gRPC calls by method and code
-mod disk; // what was written, and how long it took
+mod disk; // bytes written and durations
 
-mod call_in_progress; // one call, counted once at its end
+mod call_in_progress; // one call, counted once when it completes
 mod counters; // every counter of the process
-mod slow_calls; // calls that take long, and where
+mod slow_calls; // slow calls and their stages
 
-mod exposition; // the text that Prometheus reads
-mod process; // the process, as the operating system counts it
+mod exposition; // the text format
+mod process; // the process, from the operating system
 
 pub use call_in_progress::{CallInProgress, MessageCounter};
 pub use calls::{CallCounts, SlowCall};

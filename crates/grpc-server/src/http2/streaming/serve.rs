@@ -1,4 +1,4 @@
-//! One call with a stream of requests and a stream of answers, in the task of its connection.
+//! One call with request and response streams, in the task of its connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,15 +20,15 @@ use super::super::wire::{BodyReader, StreamWriter};
 use super::local::{AnswerSink, RequestSource, StreamEnds};
 use super::requests::{RequestStream, Requests};
 
-/// The methods whose calls are streams in both directions.
+/// The methods with streams in both directions.
 pub trait StreamMethods: Clone + Send + 'static {
-    /// One call: its method, and what its headers ask for.
+    /// One call: its method and the parameters from its headers.
     type Call: Send;
 
-    /// The call of a path such as `/etcdserverpb.Watch/Watch`, if it is one of these methods.
+    /// Returns the call for a path such as `/etcdserverpb.Watch/Watch`, if it is one of these methods.
     fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call>;
 
-    /// Serves a call until it ends by itself, with this status. The future is dropped when the client is gone
+    /// Serves a call until it completes with this status. The future is dropped when the client disconnects
     /// or the member stops.
     fn serve(
         &self,
@@ -49,7 +49,7 @@ pub(crate) async fn serve<T: StreamMethods>(
     serve_stream(methods, call, stream, shared).await;
 }
 
-/// Serves one call whose requests and answers may come by another way.
+/// Serves one call, which may use another transport than HTTP/2.
 pub async fn serve_stream<T: StreamMethods>(
     methods: T,
     call: T::Call,
@@ -66,7 +66,7 @@ pub async fn serve_stream<T: StreamMethods>(
         let mut stopped = pin!(shared.stopped());
         poll_fn(|context| {
             if is_local {
-                shared.account.begin_turn(); // There is no task of a connection that does.
+                shared.account.begin_turn(); // There is no connection task that resets it.
             }
             if outgoing.lock().poll_reset(context).is_ready() {
                 return Poll::Ready(None);
@@ -74,7 +74,8 @@ pub async fn serve_stream<T: StreamMethods>(
             if stopped.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Some(grpc_errors::stopped()));
             }
-            // Also while the method does not read: it may wait for its client to take answers.
+            // Also while the method does not read, since it may be waiting for its client to take
+            // responses.
             if let Err(status) = incoming.lock().take_frames(context) {
                 return Poll::Ready(Some(status));
             }
@@ -87,7 +88,7 @@ pub async fn serve_stream<T: StreamMethods>(
     }
 }
 
-/// No such methods.
+/// A server without streaming methods.
 #[derive(Clone, Copy, Debug)]
 pub struct NoStreams;
 
@@ -107,15 +108,15 @@ impl StreamMethods for NoStreams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamGone;
 
-/// Sends the answers of one stream. The headers leave with the first.
+/// Sends the responses of one stream. The headers leave with the first.
 pub struct Replies {
     outgoing: Arc<Mutex<Outgoing>>,
     account: Arc<Account>,
     counter: Option<MessageCounter>,
 }
 
-/// The sending half of a stream. Shared by the method and by what ends its call; never contended,
-/// since both run in one task.
+/// The sending half of a stream. Shared by the method and the code that completes its call; never
+/// contended, since both run in one task.
 pub(super) struct Outgoing {
     sink: AnswerSink,
     /// The headers were sent.
@@ -138,7 +139,7 @@ impl Outgoing {
         Ok(&mut self.sink)
     }
 
-    /// How many of `wanted` bytes the client takes.
+    /// Ready with the number of `wanted` bytes that the client takes.
     fn poll_room(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<Result<usize, StreamGone>> {
         match self.opened()? {
             AnswerSink::Wire(writer) => writer.poll_room(wanted, context).map_err(|_| StreamGone),
@@ -164,14 +165,14 @@ impl Outgoing {
         }
     }
 
-    /// Ends the call. Inside a message no status can follow, so the stream is reset; clients read
-    /// REFUSED_STREAM as UNAVAILABLE.
+    /// Completes the call. A status cannot follow an incomplete message, so the stream is reset then;
+    /// clients interpret REFUSED_STREAM as UNAVAILABLE.
     pub(super) fn end(&mut self, status: Status) {
         let writer = match &mut self.sink {
             AnswerSink::Wire(writer) => writer,
             AnswerSink::Local(writer) => return writer.end(status),
         };
-        // A failure to send means that the client is gone; there is no one to report it to.
+        // A send error means that the client disconnected, so it is not reported.
         if !self.is_open {
             let _client_is_gone = send_status(writer, status);
         } else if self.borders.is_inside() {
@@ -187,13 +188,13 @@ impl Replies {
         Replies { outgoing: Arc::clone(outgoing), account: Arc::clone(account), counter: None }
     }
 
-    /// Has messages counted from now on.
+    /// Sets a counter for messages sent after this call.
     pub fn counted_by(&mut self, counter: MessageCounter) {
         self.counter = Some(counter);
     }
 
-    /// Waits until the client takes bytes, the process may hold more of them, and others had their turn.
-    /// Returns how many it takes, at most `wanted`.
+    /// Waits until the client takes bytes, the process may hold more of them, and other connections had a
+    /// chance to run. Returns the number of bytes it takes, at most `wanted`.
     pub async fn room(&mut self, wanted: usize) -> Result<usize, StreamGone> {
         Room(&self.account).wait_for_others().await;
         while self.account.is_turn_used() {
@@ -202,9 +203,9 @@ impl Replies {
         poll_fn(|context| self.outgoing.lock().poll_room(wanted, context)).await
     }
 
-    /// Sends bytes of messages, each with its prefix, as the client takes them. They may be cut anywhere.
+    /// Sends bytes of messages, each with its prefix, at the client's pace. They may be split anywhere.
     ///
-    /// Not to be cancelled unless the call ends: what was not sent is lost.
+    /// Cancelling it loses bytes, so it must only be cancelled with the call.
     pub async fn send(&mut self, mut data: Bytes) -> Result<(), StreamGone> {
         while !data.is_empty() {
             let granted = self.room(data.len()).await?;
@@ -222,23 +223,24 @@ impl Replies {
     }
 }
 
-/// Finds the borders of messages in bytes that go past.
+/// Finds the boundaries of messages in a stream of bytes.
 #[derive(Default)]
 struct Borders {
     prefix: [u8; PREFIX_BYTES],
-    /// Bytes of the prefix that are known, if it is incomplete.
+    /// Number of known prefix bytes, if the prefix is incomplete.
     known: usize,
-    /// Bytes that are left of the message.
+    /// Remaining bytes of the message.
     left: usize,
 }
 
 impl Borders {
-    /// Whether the last message is incomplete.
+    /// Reports whether the last message is incomplete.
     fn is_inside(&self) -> bool {
         self.known > 0 || self.left > 0
     }
 
-    /// Messages that begin in `bytes`, and how many of the bytes belong to messages rather than to prefixes.
+    /// Returns the number of messages that start in `bytes`, and the number of bytes that belong to
+    /// messages rather than prefixes.
     fn pass(&mut self, mut bytes: &[u8]) -> (usize, usize) {
         let (mut begun, mut payload) = (0, 0);
         while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! The socket of a connection: reads, has the state machine handle all of it, and writes what there is.
+//! The socket of a connection: reads, passes the bytes to the state machine, and writes its output.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,40 +17,40 @@ use super::super::meter::Meter;
 use super::state::{BegunRequest, Wire, WireState};
 use crate::socket::Ends;
 
-/// A connection that has read and written nothing for so long gives back memory that it does not need.
+/// A connection without reads and writes for this long releases spare memory.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// The answer of a PING waits so long for answers of calls, to leave with them. grpc-go sends a PING with most
-/// of what it reads; written alone, the answers were 3 of 10 writes of a connection with linearizable ranges.
-/// Clients that ask for a sign of life wait for seconds.
+/// Time that a pong is held for responses to leave with. grpc-go sends a PING with most of what it reads;
+/// written separately, pongs were 3 of 10 writes of a connection with linearizable ranges. Clients with
+/// keep-alive pings tolerate seconds.
 const PONG_WITHIN: Duration = Duration::from_millis(20);
 
-/// A connection that ends takes its last bytes within this time. TLS writes its end to the socket, which the
-/// client may not read.
+/// Time for a closing connection to deliver its last bytes. TLS writes a close_notify to the socket, which
+/// the client may not read.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Bytes that are read before the tasks of other connections have their turn: some 100 µs of work.
+/// Bytes read before the task yields to other connections: about 100 µs of work.
 const TURN_READ_BYTES: usize = 128 << 10;
 
-/// Bytes that are written before the tasks of other connections have their turn. A client that reads as fast
-/// as its answers are made would keep the thread for as long as they last.
+/// Bytes written before the task yields to other connections. A client that reads as fast as its responses
+/// are created would occupy the thread otherwise.
 const TURN_WRITTEN_BYTES: usize = 128 << 10;
 
 /// Bytes of the first read of a connection that was idle: the preface, or some calls.
 const FIRST_READ_BYTES: usize = 1024;
 
-/// What the connection's task does next.
+/// The next step of the connection's task.
 pub(crate) enum Turn {
     Call(BegunRequest),
     /// Streams were reset.
     Resets,
-    /// Nothing was read or written for [`IDLE_AFTER`].
+    /// No bytes were read or written for [`IDLE_AFTER`].
     Idle,
-    /// It is closed, or broken.
+    /// The connection is closed or broken.
     Closed,
 }
 
-/// Moves bytes between the socket and the state machine. Dropped, it ends the connection.
+/// Moves bytes between the socket and the state machine. Dropping it closes the connection.
 pub(crate) struct WireDriver<I> {
     io: I,
     wire: Arc<Wire>,
@@ -60,27 +60,27 @@ pub(crate) struct WireDriver<I> {
     started: Instant,
     progress: ProcessResult,
     needs_flush: bool,
-    /// Output that the socket did not take, as it was counted.
+    /// Number of output bytes that the socket has not accepted, as it was counted.
     unwritten: usize,
     timer: Pin<Box<Sleep>>,
     is_timer_armed: bool,
-    /// When to look whether the connection is idle.
+    /// Time of the next idle check.
     look_at: Instant,
-    /// A request has begun since an answer of a PING last waited in vain for other output.
+    /// A request has started since a pong was last held in vain.
     has_called: bool,
-    /// When the answer of a PING that waits leaves at the latest.
+    /// Deadline of the held pong.
     pong_at: Option<Instant>,
-    /// It has read or written since the timer was armed.
+    /// Bytes were read or written since the timer was armed.
     was_busy: bool,
     /// The state machine has freed memory; the caller may do the same.
     became_idle: bool,
-    /// Everything was written, and the timer bounds the end.
+    /// Everything was written, and the timer bounds the shutdown of the socket.
     is_closing: bool,
-    /// Bytes read in this turn of the task.
+    /// Bytes read in this poll of the task.
     read_in_turn: usize,
 }
 
-/// What one step came to.
+/// The result of one step.
 enum DriveStep {
     GoOn,
     Closed,
@@ -114,8 +114,8 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         &self.wire
     }
 
-    /// Ready with true when the client's preface and first SETTINGS have come, with false when the connection
-    /// has ended before.
+    /// Ready with true when the client's preface and first SETTINGS have arrived, with false when the
+    /// connection has closed before.
     pub(crate) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let wire = Arc::clone(&self.wire);
         let mut state = wire.state.lock();
@@ -129,7 +129,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Reads and writes, until there is a request, if requests are accepted, or streams were reset.
+    /// Reads and writes until there is a request, if requests are accepted, or streams were reset.
     pub(crate) fn poll_turn(&mut self, accepts: bool, context: &mut Context<'_>) -> Poll<Turn> {
         let wire = Arc::clone(&self.wire);
         let mut state = wire.state.lock();
@@ -149,7 +149,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// The next request that was read already.
+    /// Returns the next request that was read already.
     pub(crate) fn next_begun(&self) -> Option<BegunRequest> {
         self.wire.state.lock().next_begun()
     }
@@ -196,8 +196,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.wire.hand_out(state);
     }
 
-    /// Ready when the socket was shut down, or has failed, or took too long. Whether the client reads the end
-    /// does not matter any more.
+    /// Ready when the socket was shut down, failed, or timed out. The client need not read its close.
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !std::mem::replace(&mut self.is_closing, true) {
             self.set_timer(Instant::now() + CLOSE_WITHIN);
@@ -208,12 +207,13 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Milliseconds since the start.
+    /// Returns the milliseconds since the start.
     fn now(&self) -> Tick {
         self.started.elapsed().as_millis() as Tick
     }
 
-    /// Ready when everything was written. Pending when the socket takes no more, and when the turn is over.
+    /// Ready when everything was written. Pending when the socket accepts no more, or when the task should
+    /// yield.
     fn poll_write(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.release_pong(state);
         while !state.connection.output().is_empty() {
@@ -231,7 +231,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
                 }
             }
             self.note_busy();
-            // There may be room for answers that waited.
+            // Responses may be waiting for output capacity.
             self.wire.hand_out(state);
         }
         if self.needs_flush {
@@ -241,7 +241,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends the answer of a PING that waits, if other output leaves now or none is expected soon.
+    /// Sends the held pong, if other output leaves now or none is expected soon.
     fn release_pong(&mut self, state: &mut WireState) {
         if !state.connection.has_held_pong() {
             return;
@@ -292,7 +292,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.meter.end_turn();
     }
 
-    /// Reads without a buffer of the connection, which gets one when something has come.
+    /// Reads without the connection's buffer, which is allocated when bytes have arrived.
     fn poll_first_read(
         &mut self,
         state: &mut WireState,
@@ -314,7 +314,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Ready to go on at the end of a pause, or of the time of an answer of a PING. Otherwise looks whether the
+    /// Ready to continue after a pause, or at the deadline of a pong. Otherwise checks whether the
     /// connection is idle.
     fn poll_timer(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<DriveStep> {
         while self.is_timer_armed {
@@ -331,7 +331,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
                 self.set_next_timer();
                 return Poll::Ready(DriveStep::GoOn);
             }
-            // It was set for an answer of a PING, which may have left with other output.
+            // It was set for a pong, which may have left with other output.
             if now < self.look_at {
                 self.set_next_timer();
                 continue;
@@ -341,7 +341,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
                 state.shrink();
                 self.became_idle = true;
             }
-            // Streams that are idle as well, such as those of watchers, cost nothing.
+            // Idle streams, such as those of watchers, cost nothing.
             if was_busy || state.connection.has_waiting_owners() {
                 state.connection.tick(self.now());
                 self.wire.hand_out(state);
@@ -356,7 +356,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.set_next_timer();
     }
 
-    /// Sets the timer for the next look, or for an answer of a PING that has to leave before.
+    /// Sets the timer for the next check, or for a pong that is due before.
     fn set_next_timer(&mut self) {
         self.set_timer(self.pong_at.map_or(self.look_at, |pong_at| pong_at.min(self.look_at)));
     }
@@ -367,7 +367,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
     }
 }
 
-/// The task goes on when the others have had their turn, and sockets were looked at.
+/// Yields: the task continues after other tasks have run and sockets were polled.
 fn give_way(context: &mut Context<'_>) {
     let now = pin!(tokio::task::yield_now()).poll(context);
     assert!(now.is_pending(), "a task that yields is woken later");

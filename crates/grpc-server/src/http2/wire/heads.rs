@@ -1,4 +1,4 @@
-//! Heads of requests as `http` names them, made once for heads that repeat.
+//! Conversion of request heads to `http` types, cached for heads that repeat.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use ::http2::{Field, Head, HeaderBlock};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, Uri, Version};
 
-/// Heads that are remembered: a client repeats one for each method that it calls.
+/// Number of cached heads: a client repeats one per method that it calls.
 const REMEMBERED_MAX: usize = 16;
-/// Bytes of names and values of a head that is remembered.
+/// Maximum size of names and values of a cached head.
 const REMEMBERED_BYTES_MAX: usize = 2048;
 
 /// The head of a request.
@@ -22,7 +22,7 @@ pub(crate) struct RequestHead {
 }
 
 impl RequestHead {
-    /// None if it names something that is no method, address or field.
+    /// Returns None for an invalid method, address or field.
     fn new(head: &Head) -> Option<RequestHead> {
         let mut uri = http::uri::Parts::default();
         if let Some(authority) = head.authority.as_ref().filter(|authority| !authority.is_empty()) {
@@ -31,7 +31,7 @@ impl RequestHead {
         if let Some(path) = &head.path {
             uri.path_and_query = Some(PathAndQuery::from_maybe_shared(path.clone()).ok()?);
         }
-        // An address without a host has no scheme.
+        // A URI without a host must not have a scheme.
         let scheme = head.scheme.as_ref().map(|scheme| Scheme::try_from(&scheme[..]));
         uri.scheme = scheme.transpose().ok()?.filter(|_| uri.authority.is_some());
         Some(RequestHead {
@@ -42,14 +42,14 @@ impl RequestHead {
         })
     }
 
-    /// The same with one field more.
+    /// Returns the head with an additional field.
     pub(super) fn with(&self, name: HeaderName, value: HeaderValue) -> RequestHead {
         let mut head = self.clone();
         head.headers.append(name, value);
         head
     }
 
-    /// A request with this head.
+    /// Returns a request with this head.
     pub(crate) fn request<B>(&self, body: B) -> http::Request<B> {
         let mut request = http::Request::new(body);
         *request.method_mut() = self.method.clone();
@@ -67,7 +67,7 @@ fn bytes_of(head: &Head) -> usize {
     path + authority + head.fields.iter().map(|field| field.name.len() + field.value.len()).sum::<usize>()
 }
 
-/// None if a field cannot be represented.
+/// Returns None if a field cannot be represented.
 pub(super) fn header_map(fields: &[Field]) -> Option<HeaderMap> {
     let mut map = HeaderMap::with_capacity(fields.len());
     for Field { name, value } in fields {
@@ -77,22 +77,22 @@ pub(super) fn header_map(fields: &[Field]) -> Option<HeaderMap> {
     Some(map)
 }
 
-/// The head of a response, encoded.
+/// Encodes the head of a response.
 pub(crate) fn response_block<B>(response: &Response<B>) -> HeaderBlock {
     let fields = response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     HeaderBlock::new(std::iter::once((":status", response.status().as_str().as_bytes())).chain(fields))
 }
 
-/// Trailers, encoded.
+/// Encodes trailers.
 pub(crate) fn trailers_block(trailers: &HeaderMap) -> HeaderBlock {
     HeaderBlock::new(trailers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
 }
 
-/// Heads that were seen, by the decoded head that the connection shares between equal header blocks.
+/// Cached heads, keyed by the decoded head that the connection shares between equal header blocks.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     entries: Vec<(Arc<Head>, Arc<RequestHead>)>,
-    /// Where the last hit was.
+    /// Index of the last hit.
     last: usize,
     /// The next entry to replace.
     next: usize,
@@ -114,7 +114,7 @@ impl Heads {
     }
 
     fn remember(&mut self, head: &Arc<Head>, made: &Arc<RequestHead>) {
-        // A head that only this request has is not in the connection's cache, and comes no second time.
+        // A head with a single owner is not in the connection's cache, and will not repeat.
         if Arc::strong_count(head) == 1 || made.bytes > REMEMBERED_BYTES_MAX {
             return;
         }
@@ -127,7 +127,7 @@ impl Heads {
         }
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     pub(super) fn clear(&mut self) {
         *self = Heads::default();
     }

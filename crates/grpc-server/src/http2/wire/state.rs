@@ -1,4 +1,5 @@
-//! What the lock of a connection guards: the state machine, and what waits on its streams.
+//! The state guarded by the lock of a connection: the state machine, and the wakers and buffers of its
+//! streams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use parking_lot::Mutex;
 use super::super::account::{Account, Body as Counted};
 use super::heads::{Heads, RequestHead, header_map};
 
-/// A message below this is copied out of the receive buffer, which can then be used again. A larger one keeps
-/// the buffer in memory for as long as its call, which is at most some 64 times its size.
+/// Messages below this size are copied out of the receive buffer, so that it can be reused. A larger one
+/// pins the buffer until its call completes, which is at most about 64 times its size.
 const COPIED_BYTES_MAX: usize = 1 << 10;
 
 /// One connection, shared by its task and the handles of its streams.
@@ -27,43 +28,43 @@ pub(crate) struct Wire {
 
 pub(super) struct WireState {
     pub(super) connection: Connection,
-    /// Streams that wait for something, or whose request is incomplete.
+    /// Streams with a waiting handle or an incomplete request.
     streams: BTreeMap<StreamId, Entry>,
-    /// Requests that wait to be taken, by ascending id. A stream that is reset leaves, so there are never
-    /// more than live streams, however long no request is accepted.
+    /// Requests to be taken, by ascending id. A stream that is reset is removed, so there are never more
+    /// than live streams, even while no requests are accepted.
     begun: VecDeque<BegunRequest>,
     heads: Heads,
     account: Arc<Account>,
     /// A stream was reset since this was taken.
     new_resets: bool,
-    /// The connection's task runs, and looks at the output before it sleeps.
+    /// The connection's task is running, and checks the output before it sleeps.
     is_awake: bool,
-    /// The socket takes nothing, or the turn is over. The task will wake.
+    /// The socket accepts no output, or the task should yield. The task will wake.
     pub(super) is_blocked: bool,
-    /// Bytes written in this turn of the task.
+    /// Bytes written in this poll of the task.
     pub(super) written_in_turn: usize,
-    /// This side has closed the connection, which its task has not seen.
+    /// This side has closed the connection, which its task has not noticed yet.
     pub(super) was_closed: bool,
-    /// There is no socket any more.
+    /// The socket is closed.
     is_closed: bool,
     task: Option<Waker>,
 }
 
-/// A request that has begun.
+/// A new request.
 pub(crate) struct BegunRequest {
     pub(super) stream: StreamId,
     pub(super) head: Arc<RequestHead>,
     /// Counts a large head.
     pub(super) counted_head: Option<Box<Counted>>,
-    /// The value of the field that varies, if the head is without it.
+    /// The value of the varying field, if it is not in the head.
     pub(super) varying: Option<Varying>,
     /// The body, if it is complete: a slice of the receive buffer until [`BegunRequest::keep`].
     pub(super) whole: Option<Bytes>,
-    /// It came with the last read.
+    /// The request arrived with the last read.
     is_new: bool,
 }
 
-/// What is known and waited for on one stream.
+/// The state and wakers of one stream.
 #[derive(Default)]
 struct Entry {
     body: WaitingFrames,
@@ -75,12 +76,12 @@ struct Entry {
     has_writer: bool,
 }
 
-/// What comes next of a request.
+/// The next item of a request.
 pub(super) enum Next {
     Data(Bytes),
-    /// The end, with trailers if there were some.
+    /// The end of the request, with its trailers, if any.
     End(Option<Box<HeaderMap>>),
-    /// The stream was reset, or the connection is gone.
+    /// The stream was reset, or the connection is closed.
     Gone,
 }
 
@@ -115,8 +116,9 @@ impl Wire {
         Arc::new(Wire { state: Mutex::new(state), has_resets: AtomicBool::new(false) })
     }
 
-    /// Sends the whole answer of a request that no handle was made for, as
-    /// [`send_at_once`](super::StreamWriter::send_at_once). True as well if nothing can be sent any more.
+    /// Sends the whole response of a request without handles, like
+    /// [`send_at_once`](super::StreamWriter::send_at_once). Returns true even if the stream or connection
+    /// is closed.
     pub(crate) fn answer_at_once(
         &self,
         begun: &BegunRequest,
@@ -130,12 +132,12 @@ impl Wire {
         sent.unwrap_or(true)
     }
 
-    /// Whether a stream was reset since the connection was opened.
+    /// Reports whether a stream was reset since the connection was opened.
     pub(super) fn has_resets(&self) -> bool {
         self.has_resets.load(Relaxed)
     }
 
-    /// Takes what the state machine has for the streams.
+    /// Passes the events of the state machine to the streams.
     pub(super) fn hand_out(&self, state: &mut WireState) {
         while let Some(event) = state.connection.next_event() {
             if matches!(event, Event::Reset { .. }) {
@@ -145,8 +147,8 @@ impl Wire {
         }
     }
 
-    /// To be called after each change by a handle: events are handed out, and output wakes the connection's
-    /// task.
+    /// Must be called after each change by a handle: handles events, and wakes the connection's task for
+    /// new output.
     pub(super) fn changed(&self, state: &mut WireState) {
         self.hand_out(state);
         if !state.is_awake && !state.is_blocked && !state.connection.output().is_empty() {
@@ -154,13 +156,13 @@ impl Wire {
         }
     }
 
-    /// The task has given way to others.
+    /// Starts a new poll after the task has yielded.
     pub(crate) fn begin_turn(&self) {
         self.state.lock().written_in_turn = 0;
     }
 
-    /// Ready if there is output that the socket may take. Otherwise the task sleeps, and is woken when there
-    /// is some. To be polled last.
+    /// Ready if there is output that the socket may accept. Otherwise the task sleeps, and is woken when
+    /// there is some. Must be polled last.
     pub(crate) fn poll_rest(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if !state.is_blocked && !state.connection.output().is_empty() {
@@ -174,7 +176,7 @@ impl Wire {
         Poll::Pending
     }
 
-    /// Asks the client for an answer. False if the connection has ended.
+    /// Pings the client. Returns false if the connection is closed.
     pub(crate) fn ping(&self) -> bool {
         let mut state = self.state.lock();
         state.connection.ping(*b"liveness");
@@ -182,32 +184,32 @@ impl Wire {
         !state.is_closed
     }
 
-    /// Asks the client to open no more streams.
+    /// Starts a graceful shutdown: the client should open no more streams.
     pub(crate) fn shut_down(&self) {
         let mut state = self.state.lock();
         state.connection.shut_down();
         self.changed(&mut state);
     }
 
-    /// Whether the socket has taken all answers that were given.
+    /// Reports whether the socket has accepted all responses.
     pub(crate) fn is_written(&self) -> bool {
         let connection = &self.state.lock().connection;
         connection.output().is_empty() && connection.unsent() == 0
     }
 
-    /// As [`Wire::shut_down`], without waiting for the client any longer: what it opens later is ignored.
+    /// Like [`Wire::shut_down`], without waiting for the client any longer: later streams are ignored.
     pub(crate) fn end_drain(&self) {
         let mut state = self.state.lock();
         state.connection.end_drain();
         self.changed(&mut state);
     }
 
-    /// Ends the connection for what the client did.
+    /// Closes the connection because of the client.
     pub(crate) fn close(&self, code: ErrorCode, reason: &'static str) {
         let mut state = self.state.lock();
         state.connection.close(code, reason);
         state.was_closed = true;
-        state.written_in_turn = 0; // The last turn may be the only one that is left.
+        state.written_in_turn = 0; // The last poll may be the only one left.
         self.changed(&mut state);
     }
 }
@@ -256,9 +258,9 @@ impl WireState {
                     wake(&mut entry.writer);
                 }
             }
-            // A sign of life, as everything that is read.
+            // A sign of life, like all received bytes.
             Event::Pong { .. } => {}
-            // It opens no more streams; those under way are served.
+            // The client opens no more streams; open ones are served.
             Event::GoAway { .. } => {}
         }
     }
@@ -295,12 +297,13 @@ impl WireState {
         self.begun.push_back(BegunRequest { stream, head, counted_head, varying, whole, is_new: true });
     }
 
-    /// To be called before the receive buffer is used again: requests that still wait give it free.
+    /// Must be called before the receive buffer is reused: requests that are still queued release it.
     pub(super) fn keep_begun(&mut self) {
         self.begun.iter_mut().rev().take_while(|begun| begun.is_new).for_each(BegunRequest::keep);
     }
 
-    /// The next request. A stream that was reset has left, but one of a connection that has failed has not.
+    /// Returns the next request. Streams that were reset have been removed, unless the connection has
+    /// failed.
     pub(super) fn next_begun(&mut self) -> Option<BegunRequest> {
         while let Some(begun) = self.begun.pop_front() {
             if self.connection.is_live(begun.stream) {
@@ -311,7 +314,7 @@ impl WireState {
         None
     }
 
-    /// Forgets a request that was reset before it was taken.
+    /// Removes a request that was reset before it was taken.
     fn drop_begun(&mut self, stream: StreamId) {
         if let Ok(place) = self.begun.binary_search_by_key(&stream, |begun| begun.stream) {
             self.begun.remove(place);
@@ -319,7 +322,7 @@ impl WireState {
         }
     }
 
-    /// What the handles of a stream do when they are dropped, for a request that has none.
+    /// Drops the stream's halves for a request without handles.
     fn drop_halves(&mut self, stream: StreamId) {
         self.drop_reader(stream, 0);
         self.drop_writer(stream);
@@ -329,12 +332,12 @@ impl WireState {
         std::mem::take(&mut self.new_resets)
     }
 
-    /// Whether a stream can still be answered.
+    /// Reports whether a response can still be sent on a stream.
     pub(super) fn is_live(&mut self, stream: StreamId) -> bool {
         !self.is_closed && self.connection.is_live(stream)
     }
 
-    /// What has arrived of a request, in order.
+    /// Returns the received parts of a request, in order.
     pub(super) fn poll_body(&mut self, stream: StreamId, context: &mut Context<'_>) -> Poll<Next> {
         let is_live = self.is_live(stream);
         let Some(entry) = self.streams.get_mut(&stream) else { return Poll::Ready(Next::Gone) };
@@ -351,22 +354,22 @@ impl WireState {
         Poll::Pending
     }
 
-    /// Whether the request has ended and was read.
+    /// Reports whether the request is complete and was read.
     pub(super) fn is_body_read(&mut self, stream: StreamId) -> bool {
         let Some(entry) = self.streams.get_mut(&stream) else { return true };
         entry.has_ended && entry.body.is_empty() && entry.trailers.is_none()
     }
 
-    /// Has the handle that answers a stream woken when there is room, or the stream is gone.
+    /// Registers the response handle to be woken when there is capacity, or the stream is closed.
     pub(super) fn wake_writer(&mut self, stream: StreamId, context: &mut Context<'_>) {
-        // One that arrives has an entry: this request has ended.
+        // An incomplete request has an entry, so this one is complete.
         let entry =
             self.streams.entry(stream).or_insert_with(|| Entry { has_ended: true, ..Entry::default() });
         entry.has_writer = true;
         set_waker(&mut entry.writer, context);
     }
 
-    /// Whether a request that is not read any more has ended, or its stream is gone.
+    /// Ready when a request without a reader is complete, or its stream is closed.
     pub(super) fn poll_request_end(&mut self, stream: StreamId, context: &mut Context<'_>) -> Poll<()> {
         let is_live = self.is_live(stream);
         match self.streams.get_mut(&stream) {
@@ -378,15 +381,15 @@ impl WireState {
         }
     }
 
-    /// Nothing is read of the request any more, and its end is not waited for. `unreleased` bytes of it were
-    /// read and not released.
+    /// Handles the drop of a reader: the request is neither read nor waited for. `unreleased` bytes of it
+    /// were read and not released.
     pub(super) fn drop_reader(&mut self, stream: StreamId, unreleased: usize) {
         self.discard_body(stream, unreleased);
         self.connection.keep_open(stream, false);
     }
 
-    /// Nothing is read of the request any more: what comes of it is discarded, until the handle that answers
-    /// is dropped. `unreleased` bytes of it were read and not released.
+    /// Discards the rest of the request until the response handle is dropped. `unreleased` bytes of it were
+    /// read and not released.
     pub(super) fn discard_body(&mut self, stream: StreamId, unreleased: usize) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         let bytes = unreleased + entry.body.clear();
@@ -398,7 +401,7 @@ impl WireState {
         self.connection.release(stream, bytes);
     }
 
-    /// The handle that answers is gone.
+    /// Handles the drop of a response handle.
     pub(super) fn drop_writer(&mut self, stream: StreamId) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         entry.has_writer = false;
@@ -408,30 +411,30 @@ impl WireState {
         }
     }
 
-    /// Both handles are gone: nothing waits for the end of the request.
+    /// Removes an entry without handles: the rest of the request is not needed.
     fn forget(&mut self, stream: StreamId) {
         self.streams.remove(&stream);
         self.connection.keep_open(stream, false);
     }
 
-    /// The task of the connection runs.
+    /// Records that the connection's task is running.
     pub(super) fn note_awake(&mut self) {
         self.is_awake = true;
     }
 
     fn wake_task(&mut self) {
-        // Once is enough.
+        // One wake-up is enough.
         self.is_awake = true;
         if let Some(task) = &self.task {
             task.wake_by_ref();
         }
     }
 
-    /// Notifies everything that waits that the connection is gone.
+    /// Marks the connection as closed, and wakes all waiting handles.
     pub(super) fn end(&mut self) {
         self.is_closed = true;
         self.begun.clear();
-        // No stream is left, and what was pending is dropped.
+        // Drops all streams and pending bytes.
         self.connection.close(ErrorCode::NO_ERROR, "");
         for entry in self.streams.values_mut() {
             wake(&mut entry.reader);
@@ -439,7 +442,7 @@ impl WireState {
         }
     }
 
-    /// Gives memory back that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.connection.shrink();
         self.heads.clear();
@@ -459,15 +462,15 @@ fn set_waker(place: &mut Option<Waker>, context: &mut Context<'_>) {
     }
 }
 
-/// A frame of this size may wait as it is.
+/// Frames of at least this size are buffered without a copy.
 const WHOLE_FRAME_BYTES_MIN: usize = 1 << 10;
 
-/// Bytes of one body that have arrived and were not read. A frame is a slice of a receive buffer, which it
-/// keeps in memory. So small frames that wait are joined in another buffer.
+/// Received, unread bytes of one body. A frame is a slice of a receive buffer, which it pins. So small
+/// frames are joined in another buffer.
 #[derive(Debug, Default)]
 struct WaitingFrames {
     frames: VecDeque<Bytes>,
-    /// Small frames that came after them.
+    /// Small frames received after them.
     small: BytesMut,
 }
 
@@ -494,7 +497,7 @@ impl WaitingFrames {
         self.frames.is_empty() && self.small.is_empty()
     }
 
-    /// Forgets everything, and says how many bytes there were.
+    /// Drops all bytes, and returns their number.
     pub(super) fn clear(&mut self) -> usize {
         std::iter::from_fn(|| self.pop()).map(|bytes| bytes.len()).sum()
     }
@@ -515,13 +518,13 @@ mod tests {
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
-    /// A request with the given path. It has ended if `flags` says so.
+    /// Returns a request for the given path, with `flags` such as END_STREAM.
     fn request(flags: u8, stream: u32, path: &str) -> Vec<u8> {
         let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")];
         frame(1, 4 | flags, stream, HeaderBlock::new(fields).bytes())
     }
 
-    /// A connection whose preface is done, and which takes no request.
+    /// Returns a connection after the handshake.
     fn open(limits: Limits) -> Arc<Wire> {
         open_in(limits, Arc::new(Account::new(Arc::default())))
     }

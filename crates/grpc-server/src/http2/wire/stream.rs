@@ -1,4 +1,4 @@
-//! A request becomes the two halves of its stream: one reads it, one answers.
+//! The two halves of a stream: one reads the request, one sends the response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::super::account::Body as Counted;
 use super::heads::RequestHead;
 use super::state::{BegunRequest, Next, Wire, WireState};
 
-/// Answers one stream. Dropped before its answer has ended, it resets the stream.
+/// Sends the response of one stream. Resets the stream if dropped before the response is complete.
 pub(crate) struct StreamWriter {
     wire: Arc<Wire>,
     stream: StreamId,
@@ -26,8 +26,8 @@ impl StreamWriter {
         StreamWriter { wire: Arc::clone(wire), stream, has_entry, has_ended: false }
     }
 
-    /// Sends a whole answer, if the client and the output buffer take it at once. Otherwise false, and
-    /// nothing was sent.
+    /// Sends a whole response, if the client and the output buffer accept it immediately. Otherwise sends
+    /// no bytes and returns false.
     pub(crate) fn send_at_once(
         &mut self,
         head: &HeaderBlock,
@@ -40,14 +40,14 @@ impl StreamWriter {
         Ok(sent)
     }
 
-    /// Sends the head of the answer, which is all of it if it ends there.
+    /// Sends the head of the response, which may complete it.
     pub(crate) fn send_head(&mut self, head: &HeaderBlock, end: EndOfBody) -> Result<(), StreamEnded> {
         let stream = self.stream;
         self.has_ended |= end == EndOfBody::Stream;
         self.change(|state| state.connection.send_head(stream, head, end))
     }
 
-    /// Sends bytes, which wait if the client takes none.
+    /// Sends bytes, which are pending while the client takes none.
     pub(crate) fn send_data(&mut self, mut data: Bytes, end: EndOfBody) -> Result<(), StreamEnded> {
         let stream = self.stream;
         self.has_ended |= end == EndOfBody::Stream;
@@ -56,22 +56,22 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Ends the answer.
+    /// Completes the response with trailers.
     pub(crate) fn send_trailers(&mut self, trailers: &HeaderBlock) -> Result<(), StreamEnded> {
         let stream = self.stream;
         self.has_ended = true;
         self.change(|state| state.connection.send_trailers(stream, trailers))
     }
 
-    /// Ends the stream. What was not written is dropped.
+    /// Resets the stream. Pending bytes are dropped.
     pub(crate) fn send_reset(&mut self, code: ErrorCode) {
         let stream = self.stream;
         self.has_ended = true;
         self.change(|state| state.connection.reset(stream, code));
     }
 
-    /// How many of `wanted` bytes the client takes at once, at least one. Not before the head was sent. What
-    /// wants little goes before what wants more: `wanted` is all that is left of a message.
+    /// Ready with the number of `wanted` bytes that the client takes immediately, at least one. Must be
+    /// called after the head was sent. `wanted` is the rest of a message; short rests are served first.
     pub(crate) fn poll_room(
         &mut self,
         wanted: usize,
@@ -82,7 +82,7 @@ impl StreamWriter {
             return Poll::Ready(Err(StreamEnded));
         }
         let window = state.connection.window_for(self.stream, wanted);
-        // Another stream may have its turn.
+        // Another stream may be next.
         self.wire.hand_out(&mut state);
         match window {
             Ok(0) => {
@@ -95,7 +95,7 @@ impl StreamWriter {
         }
     }
 
-    /// Ready when the client has reset the stream or the connection is gone.
+    /// Ready when the client has reset the stream or the connection is closed.
     pub(crate) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = self.wire.state.lock();
         if !state.is_live(self.stream) {
@@ -106,13 +106,14 @@ impl StreamWriter {
         Poll::Pending
     }
 
-    /// Ready when the request has ended, the client has reset the stream or the connection is gone. For a
-    /// request whose reader is dropped.
+    /// Ready when the request is complete, the client has reset the stream or the connection is closed. For
+    /// a request with a dropped reader.
     pub(crate) fn poll_request_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.wire.state.lock().poll_request_end(self.stream, context)
     }
 
-    /// Whether the client has reset the stream. Costs a load while no stream of the connection was reset.
+    /// Reports whether the client has reset the stream. Costs an atomic load while no stream of the
+    /// connection was reset.
     pub(crate) fn was_reset(&self) -> bool {
         self.wire.has_resets() && !self.wire.state.lock().is_live(self.stream)
     }
@@ -141,8 +142,8 @@ impl Drop for StreamWriter {
     }
 }
 
-/// The body of one request. What was read counts against the window of the client until it is released, or
-/// this is dropped.
+/// The body of one request. Read bytes count against the client's window until they are released, or this
+/// is dropped.
 pub(crate) struct BodyReader(Body);
 
 enum Body {
@@ -153,9 +154,9 @@ enum Body {
 struct Arriving {
     wire: Arc<Wire>,
     stream: StreamId,
-    /// Read and not released.
+    /// Bytes read and not released.
     unreleased: usize,
-    /// In a box: hardly a request has any.
+    /// Boxed, since trailers in requests are rare.
     trailers: Option<Box<HeaderMap>>,
     discards_rest: bool,
 }
@@ -176,7 +177,7 @@ impl BodyReader {
         }))
     }
 
-    /// The next bytes, in order; None after the last.
+    /// Returns the next bytes, in order; None after the last.
     pub(crate) fn poll_data(
         &mut self,
         context: &mut Context<'_>,
@@ -199,12 +200,12 @@ impl BodyReader {
         })
     }
 
-    /// As [`BodyReader::poll_data`].
+    /// Like [`BodyReader::poll_data`].
     pub(crate) async fn data(&mut self) -> Option<Result<Bytes, StreamEnded>> {
         std::future::poll_fn(|context| self.poll_data(context)).await
     }
 
-    /// Trailers of the request. To be taken after the end.
+    /// Takes the trailers of a complete request.
     pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         match &mut self.0 {
             Body::Whole(_) => None,
@@ -212,7 +213,7 @@ impl BodyReader {
         }
     }
 
-    /// Whether everything was read.
+    /// Reports whether the whole body was read.
     pub(crate) fn is_end(&self) -> bool {
         match &self.0 {
             Body::Whole(body) => body.is_none(),
@@ -222,16 +223,16 @@ impl BodyReader {
         }
     }
 
-    /// Once this is dropped, what comes is discarded, and the stream stays open after its answer until the
-    /// request ends or its [`Writer`](super::StreamWriter) is dropped. Without this call it is reset with its
-    /// answer.
+    /// Makes a drop of this discard further bytes, and keep the stream open after its response until the
+    /// request is complete or its [`Writer`](super::StreamWriter) is dropped. Without this call it is reset
+    /// after its response.
     pub(crate) fn discard_when_dropped(&mut self) {
         if let Body::Arriving(arriving) = &mut self.0 {
             arriving.discards_rest = true;
         }
     }
 
-    /// Gives the windows of bytes back that were read.
+    /// Returns the windows of bytes that were read.
     pub(crate) fn release(&mut self, bytes: usize) {
         let Body::Arriving(arriving) = &mut self.0 else { return };
         arriving.unreleased = arriving.unreleased.saturating_sub(bytes);
@@ -254,17 +255,17 @@ impl Drop for Arriving {
 }
 
 impl BegunRequest {
-    /// The head, without the field that [`BegunRequest::varying`] has.
+    /// Returns the head, without the field in [`BegunRequest::varying`].
     pub(crate) fn head(&self) -> &RequestHead {
         &self.head
     }
 
-    /// The value of the field that varies, if the head is without it.
+    /// Returns the value of the varying field, if it is not in the head.
     pub(crate) fn varying(&self) -> Option<&[u8]> {
         self.varying.as_ref().map(Varying::as_bytes)
     }
 
-    /// The head as it was sent, with the field that varies by its name.
+    /// Returns the head as it was sent, with the varying field under its name.
     pub(crate) fn whole_head(&self, varying: &'static str) -> Cow<'_, RequestHead> {
         match self.varying().and_then(|value| HeaderValue::from_bytes(value).ok()) {
             Some(value) => Cow::Owned(self.head.with(HeaderName::from_static(varying), value)),
@@ -277,12 +278,12 @@ impl BegunRequest {
         self.counted_head.take()
     }
 
-    /// The body, if it is complete.
+    /// Returns the body, if it is complete.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         self.whole.as_ref()
     }
 
-    /// Both halves of the stream.
+    /// Returns both halves of the stream.
     pub(crate) fn open(mut self, wire: &Arc<Wire>) -> (BodyReader, StreamWriter) {
         self.keep();
         let has_entry = self.whole.is_none();

@@ -87,7 +87,7 @@ struct Function {
     filename: i64,
 }
 
-/// The profile of a report whose samples were taken `frequency` times a second.
+/// Encodes the profile of a report with `frequency` samples per second.
 pub(super) fn of_cpu(
     report: &Report,
     frequency: i32,
@@ -129,14 +129,14 @@ fn compressed(profile: Profile) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// A stack without the frames of the sampling itself, which are the innermost.
+/// Returns a stack without the frames of the sampling itself, which are the innermost.
 fn sampled(frames: &[Vec<Symbol>]) -> &[Vec<Symbol>] {
     let is_sampling = |symbol: &Symbol| symbol.name().contains("pprof::");
     let last = frames.iter().rposition(|frame| frame.iter().any(is_sampling));
     &frames[last.map_or(0, |last| last + 1)..]
 }
 
-/// What samples refer to, each once. Numbers of locations and functions begin at 1.
+/// Tables of items referred to by samples, without duplicates. Ids of locations and functions start at 1.
 struct Tables {
     strings: Vec<String>,
     places: HashMap<String, i64>,

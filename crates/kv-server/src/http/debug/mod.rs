@@ -1,5 +1,4 @@
-//! `/debug/vars`, and with `--enable-pprof` `/debug/pprof/`: what a member shows to those who look for a
-//! fault in it.
+//! `/debug/vars`, and with `--enable-pprof` `/debug/pprof/`: endpoints for troubleshooting.
 
 mod format; // a profile in pprof's format
 mod profile; // CPU profiles
@@ -16,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::handler::{Http, plain, response};
 
-/// What a member shows by `/debug/pprof/`.
+/// The index of `/debug/pprof/`.
 const INDEX: &str = "/debug/pprof/\n\n\
     cmdline              the command line\n\
     profile?seconds=30   a CPU profile in pprof's format: go tool pprof URL\n";

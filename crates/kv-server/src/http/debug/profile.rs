@@ -1,10 +1,10 @@
-//! CPU profiles: where the processor time of the next seconds is spent.
+//! CPU profiles of the next seconds.
 //!
-//! * One profile at a time, of a bounded length. A client that goes away ends it.
-//! * While none is taken, nothing is installed and nothing is paid.
+//! * One profile at a time, of a bounded length. It stops when its client disconnects.
+//! * There is no handler and no overhead while no profile is taken.
 //!
-//! A timer signal samples the stack of the thread that runs. Samples inside the C library and the unwinder
-//! are left out, since they cannot be walked safely.
+//! A timer signal samples the stack of the running thread. Samples inside the C library and the unwinder
+//! are omitted, since they cannot be unwound safely.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,13 +20,12 @@ use tokio::sync::Semaphore;
 use super::super::handler::{plain, query_values};
 use super::format;
 
-/// Samples per second of processor time, as Go takes them; not quite, so that they do not fall into step with
-/// timers.
+/// Samples per second of processor time: about Go's rate, but not in step with periodic timers.
 const FREQUENCY: i32 = 99;
 const SECONDS: u64 = 30;
-/// The table of samples is bounded by its library; this bounds the time.
+/// The library bounds the table of samples; this bounds the time.
 const SECONDS_MAX: u64 = 300;
-/// Code whose stack is not walked.
+/// Libraries whose stacks are not unwound.
 const NOT_WALKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 /// The profile of the next `seconds` of the query.
@@ -52,7 +51,7 @@ pub(super) async fn answer(one_at_a_time: Arc<Semaphore>, request: Request) -> R
 fn seconds(query: Option<&str>) -> Result<u64, String> {
     let Some(given) = query_values(query, "seconds").next() else { return Ok(SECONDS) };
     match given.parse::<u64>() {
-        // As Go: what is no number is the default.
+        // Like Go: malformed numbers mean the default.
         Ok(0) | Err(_) => Ok(SECONDS),
         Ok(seconds) if seconds > SECONDS_MAX => {
             Err(format!("seconds[{seconds}] is too large: a profile takes at most {SECONDS_MAX} seconds"))
@@ -66,7 +65,7 @@ async fn take(length: Duration) -> Result<Vec<u8>, String> {
     let began = SystemTime::now();
     let guard = tokio::task::spawn_blocking(start).await.map_err(|error| error.to_string())??;
     tokio::time::sleep(length).await;
-    // Names of functions are looked up: some hundred milliseconds of processor time.
+    // Symbol lookup takes a few hundred milliseconds of processor time.
     let profile = tokio::task::spawn_blocking(move || finish(&guard, began, length)).await;
     profile.map_err(|error| error.to_string())?
 }

@@ -5,15 +5,15 @@
 //!   response ◀──JSON──────────── JsonForm::response ◀── CallAnswers ◀──╯
 //! ```
 //!
-//! * A call goes to the dispatcher like a call of any client, with the metadata that its headers carry.
-//!   Limits, tokens and counters are those of gRPC.
+//! * A call goes to the dispatcher like any client's call, with the metadata of its headers. Limits, tokens
+//!   and counters are those of gRPC.
 //! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
 //! * At most [`CALLS_MAX`] calls are open at one time. [`LocalConnection`] bounds those of one connection.
 //! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such
 //!   answers and requests share one [`Budget`]; an answer that would take all of it is refused.
 //! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
 
-mod budget; // bytes that calls hold
+mod budget; // memory held by calls
 mod paths; // the path of each method
 
 mod answers; // messages of a call
@@ -23,11 +23,11 @@ mod head; // metadata and timeouts
 mod refusal; // errors as JSON
 mod write; // bytes to the client
 
-mod stream; // many answers
-mod unary; // one answer
+mod stream; // many responses
+mod unary; // one response
 
-mod turns; // clients that send without end
-mod websocket; // calls of browsers
+mod turns; // fairness between clients
+mod websocket; // calls from browsers
 
 use std::sync::Arc;
 
@@ -47,19 +47,19 @@ use refusal::refused;
 
 pub(crate) use head::is_upgrade;
 
-/// Calls open at one time, streams included, shared between clients. One more is refused. Each may have 64
-/// KiB of answers unread.
+/// Maximum number of open calls, streams included, shared between clients. Further ones are rejected. Each
+/// may have 64 KiB of unread responses.
 const CALLS_MAX: usize = 2048;
-/// What each connection may always have of them.
+/// Part of them that each connection may always use.
 const CALLS_ALWAYS: usize = 4;
 /// Websockets open at one time. Each may hold a message that is not complete. One more displaces one that has
 /// sent no message yet, or is refused.
 const WEBSOCKETS_MAX: usize = 128;
 
-/// JSON of more bytes is read and written where it delays no other task.
+/// JSON above this size is converted on a blocking thread.
 const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 
-/// What the calls of the gateway share. Cheap to clone.
+/// State shared by the calls of the gateway. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     budget: Arc<Gate>,
@@ -72,10 +72,10 @@ pub(crate) struct Gateway {
     client_of: Arc<ClientOf>,
 }
 
-/// Who shares: the user of a call with these headers, if it shows one, in place of the address.
+/// Returns the identity for quotas: the user in the headers, if authenticated, in place of the address.
 pub(crate) type ClientOf = dyn Fn(ClientId, &HeaderMap) -> ClientId + Send + Sync;
 
-/// One call, with what it needs.
+/// One call and its resources.
 #[derive(Clone)]
 struct GatewayCall {
     method: api::Method,
@@ -89,12 +89,12 @@ struct GatewayCall {
 }
 
 impl GatewayCall {
-    /// The dispatcher, for calls of this connection.
+    /// Returns the dispatcher for calls of this connection.
     fn dispatcher(&self) -> Dispatcher {
         self.gateway.dispatcher.of(self.connection.origin(), self.connection.holder())
     }
 
-    /// What `convert` makes of a message of `bytes`.
+    /// Runs a conversion of a message of `bytes`.
     async fn converted<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -108,8 +108,8 @@ impl GatewayCall {
 }
 
 impl Gateway {
-    /// Requests may have `message_bytes_max` bytes when they are encoded, and a list of a transaction
-    /// `txn_ops_max` operations.
+    /// Returns the gateway. Encoded requests may have `message_bytes_max` bytes, and the lists of a
+    /// transaction `txn_ops_max` operations.
     pub fn new(
         dispatcher: Dispatcher,
         admission: Arc<Admission>,
@@ -129,12 +129,12 @@ impl Gateway {
         }
     }
 
-    /// Whether a path is one of the gateway's.
+    /// Reports whether a path belongs to the gateway.
     pub fn has(path: &str) -> bool {
         path.starts_with("/v3/") || path.starts_with("/v3beta/")
     }
 
-    /// Answers a request on a path of the gateway's.
+    /// Serves a request on a path of the gateway.
     pub async fn answer(self, request: Request) -> Response {
         if is_upgrade(request.headers()) { self.websocket(request) } else { self.call(request).await }
     }
@@ -151,7 +151,7 @@ impl Gateway {
         };
         let too_many = || refused(Code::ResourceExhausted, "etcdserver: too many requests");
         let client = (self.client_of)(connection.client(), request.headers());
-        // First that of the connection: who waits for it takes none of what all connections share.
+        // The connection's permit comes first: waiting for it does not use shared permits.
         let Some(of_connection) = connection.turn().await else { return too_many() };
         let Some(of_all) = self.calls.take(client, 1) else { return too_many() };
         let (_turns, form) = (Arc::new((of_all, of_connection)), JsonForm::of_method(method));

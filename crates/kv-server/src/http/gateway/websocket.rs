@@ -1,16 +1,16 @@
-//! Calls over a websocket: each message is a piece of the body, each line of the answer one text message.
+//! Calls over a websocket: each message is a part of the body, each line of the response a text message.
 //!
-//! * As the proxy in front of etcd's gateway does it. The request counts as POST. A browser can set no
-//!   headers, so the token comes in the list of protocols, `Bearer, TOKEN`, or in the cookie `token`; other
-//!   headers are left out.
-//! * The call ends when the client closes the websocket, and the websocket when the call has ended.
+//! * Compatible with the proxy in front of etcd's gateway. The request counts as POST. Browsers cannot set
+//!   headers, so the token is in the list of protocols, `Bearer, TOKEN`, or in the cookie `token`; other
+//!   headers are ignored.
+//! * The call is cancelled when the client closes the websocket, and the websocket closes with the call.
 //! * At most [`super::WEBSOCKETS_MAX`] are open, shared between callers, and a message has at most
-//!   [`MESSAGE_BYTES_MAX`]. An answer is passed on in the pieces in which it comes, as fragments of one
+//!   [`MESSAGE_BYTES_MAX`]. A response is passed on in the parts in which it arrives, as fragments of a
 //!   message.
-//! * A client of which nothing was heard between two pings is gone, and so is one that takes nothing. Both
-//!   are looked for from the beginning of the call: its answer may not begin before the client says more.
-//! * While the call takes no request, nothing is read, and so no answer to a ping is seen. Such a client is
-//!   gone when its connection fails.
+//! * A client that is silent between two pings is disconnected, and so is a client that takes no data. This
+//!   is checked during the whole call, since its response may not start before the client sends more.
+//! * While the call takes no request, the websocket is not read, so pongs are not seen. Such a client is
+//!   disconnected when its connection fails.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -49,28 +49,27 @@ use super::turns::{BoundedIo, TURN_BYTES};
 use admission::Holder;
 use grpc_server::local::LocalConnection;
 
-/// Bytes of one message: with all websockets in use 128 MiB.
+/// Maximum size of a message: 128 MiB with all websockets in use.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Bytes that wait for a client.
+/// Bytes buffered for a client.
 const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Between two pings.
+/// Interval between pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// Time for a client to take a frame.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
-/// Time for a client to close a websocket on which the call has ended.
+/// Time for a client to close a websocket after its call.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 /// RFC 6455, 1.3.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const BEARER: &str = "Bearer";
 
-/// Messages of one client that are taken before other tasks have their turn: a ping is answered at once, by a
-/// write.
+/// Messages of one client read before the task yields: a ping is answered immediately, by a write.
 const TURN_MESSAGES: usize = 64;
 
 type GatewaySocket = WebSocketStream<BoundedIo<TokioIo<Upgraded>>>;
 
 impl Gateway {
-    /// Answers with the switch to a websocket, on which the call is made.
+    /// Returns the response that switches to a websocket for the call.
     pub(super) fn websocket(self, mut request: Request) -> Response {
         let headers = request.headers();
         let key = headers.get(SEC_WEBSOCKET_KEY).cloned();
@@ -92,7 +91,7 @@ impl Gateway {
         let call = call(request);
         tokio::spawn(async move {
             let _place = place;
-            // An error is the client's, which is gone.
+            // An error means that the client disconnected.
             let Ok(upgraded) = upgrade.await else { return };
             let config = WebSocketConfig::default()
                 .read_buffer_size(TURN_BYTES)
@@ -151,20 +150,20 @@ fn switched(key: &HeaderValue, protocol: Option<&HeaderValue>) -> Response {
     response
 }
 
-/// The call that the request stands for, without a body: its path, its connection and its token.
+/// Returns the call for the request, without a body: its path, its connection and its token.
 fn call(request: Request) -> Request {
     let (mut parts, _) = request.into_parts();
     (parts.method, parts.headers) = (Method::POST, call_headers(&parts.headers));
     Request::from_parts(parts, Body::empty())
 }
 
-/// Its headers: the token.
+/// Returns the headers of the call, which contain the token.
 fn call_headers(headers: &HeaderMap) -> HeaderMap {
     let token = token(headers).and_then(|token| HeaderValue::try_from(format!("{BEARER} {token}")).ok());
     token.map(|token| (AUTHORIZATION, token)).into_iter().collect()
 }
 
-/// That of the cookie goes before that of the protocols.
+/// Returns the token. The cookie takes precedence over the protocols.
 fn token(headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let mut cookies = text(COOKIE).into_iter().flat_map(|list| list.split(';'));
@@ -180,29 +179,29 @@ async fn serve(socket: GatewaySocket, gateway: Gateway, call: Request, places: &
     let signs = Signs::default();
     let mut client = WebSocketClient::new(&mut sink, &signs);
     let answer = async {
-        // An error is the client's: it does not read, or is gone.
+        // An error means that the client does not read, or disconnected.
         drop(client.answer(gateway.call(call.map(|_| body))).await);
         drop(timeout(CLOSED_WITHIN, client.sink.close()).await);
     };
     let mut receiving = pin!(receive(source, requests, &signs, || places.note_message()));
     tokio::select! {
-        // What the client has sent meanwhile is read, or the kernel would drop what it has not read yet.
+        // Read pending input, since the kernel would otherwise drop unread output.
         () = answer => drop(timeout(CLOSED_WITHIN, receiving).await),
         () = &mut receiving => {}
     }
 }
 
-/// Signs that a client is there.
+/// Signs of life of a client.
 #[derive(Default)]
 struct Signs {
-    /// Something came from it since the last ping.
+    /// Data was received since the last ping.
     was_heard: AtomicBool,
-    /// It is not read: a message of it waits for the call.
+    /// The websocket is not read, because a message waits for the call.
     is_held_back: AtomicBool,
 }
 
 impl Signs {
-    /// Whether the client was there since the last ping, or need not have shown it.
+    /// Reports whether the client was alive since the last ping, or could not show it.
     fn since_ping(&self) -> bool {
         self.was_heard.swap(false, Relaxed) || self.is_held_back.load(Relaxed)
     }
@@ -233,15 +232,15 @@ async fn receive(
         line.put(payload);
         line.put_u8(b'\n');
         signs.is_held_back.store(true, Relaxed);
-        // Fails when the call takes no further requests; its answer may still be on its way.
+        // Fails when the call takes no further requests; its response may still be in progress.
         drop(requests.send(line.freeze()).await);
-        // What the client has sent meanwhile is read from now on.
+        // Input sent in the meantime is read after this.
         signs.was_heard.store(true, Relaxed);
         signs.is_held_back.store(false, Relaxed);
     }
 }
 
-/// A client that waits for an answer.
+/// A client that waits for a response.
 struct WebSocketClient<'a, S> {
     sink: &'a mut S,
     pings: Interval,
@@ -250,16 +249,16 @@ struct WebSocketClient<'a, S> {
 
 impl<'a, S: SinkExt<Message, Error = Error> + Unpin> WebSocketClient<'a, S> {
     fn new(sink: &'a mut S, signs: &'a Signs) -> Self {
-        // Its handshake was heard.
+        // Its handshake is a sign of life.
         signs.was_heard.store(true, Relaxed);
         WebSocketClient { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), signs }
     }
 
-    /// Passes the lines of an answer on. An error if the client is gone or the answer breaks off.
+    /// Passes on the lines of a response. Fails if the client disconnects or the response is aborted.
     async fn answer(&mut self, answer: impl Future<Output = Response>) -> Result<(), Error> {
         let mut pieces = self.during(answer).await?.into_body().into_data_stream();
         let mut line = HeadLine::default();
-        // A body that breaks off breaks the websocket off.
+        // An aborted body aborts the websocket.
         while let Some(mut piece) =
             self.during(pieces.try_next()).await?.map_err(|_| Error::ConnectionClosed)?
         {
@@ -280,7 +279,7 @@ impl<'a, S: SinkExt<Message, Error = Error> + Unpin> WebSocketClient<'a, S> {
         }
     }
 
-    /// Waits, and pings meanwhile. An error if the client is gone.
+    /// Waits, and sends pings in the meantime. Fails if the client disconnects.
     async fn during<T>(&mut self, waiting: impl Future<Output = T>) -> Result<T, Error> {
         let mut waiting = pin!(waiting);
         loop {
@@ -301,14 +300,14 @@ impl<'a, S: SinkExt<Message, Error = Error> + Unpin> WebSocketClient<'a, S> {
     }
 }
 
-/// A line of an answer, on its way as fragments of a message.
+/// A line of a response, sent as fragments of a message.
 #[derive(Default)]
 struct HeadLine {
     has_begun: bool,
 }
 
 impl HeadLine {
-    /// The fragment of a part of the line, the last one or not. None of an empty line.
+    /// Returns the fragment for a part of the line. None for an empty line.
     fn frame(&mut self, part: Bytes, is_last: bool) -> Option<Frame> {
         if part.is_empty() && !(self.has_begun && is_last) {
             return None;

@@ -48,14 +48,14 @@ fn put_unless_there(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
     }
 }
 
-/// Puts the caller's key, and waits until it leads. A key that the lease has already gets the new value.
+/// Puts the caller's key, and waits until it leads. An existing key of the lease gets the new value.
 async fn campaign(
     inner: Inner,
     mut attendance: Attendance,
     request: CampaignRequest,
 ) -> Result<CampaignResponse, Status> {
     let CampaignRequest { mut name, lease, value } = request;
-    // A slice of the whole message, which may be long: the call waits without it.
+    // A slice would pin the whole message, which may be long, while the call waits.
     name = Bytes::copy_from_slice(&name);
     let prefix = Prefix::of(&name);
     let put = |lease| put_unless_there(&prefix.key(lease), value.clone(), lease);
@@ -70,14 +70,14 @@ async fn campaign(
         false => Ok(()),
     };
     drop(value);
-    // It may have the value that was there.
+    // Drops the rest, which may contain the previous value.
     let TxnResponse { header, succeeded, .. } = response;
     let leads = match proclaimed {
         Ok(()) => attendance.during(until_owned(&inner, &prefix, &key, created)).await.map(drop),
         Err(status) => Err(status),
     };
     let known = match leads {
-        // A key that was there before this call is left to those who know of it.
+        // A key that existed before this call is left to its owner.
         Ok(()) if succeeded => attendance.check(),
         leads => leads,
     };
@@ -88,7 +88,7 @@ async fn campaign(
     Ok(CampaignResponse { header, leader: Some(leader) })
 }
 
-/// Replaces the value of the key while it is the one that was created at the leader's revision.
+/// Replaces the value of the key if it was created at the leader's revision.
 fn replace(leader: &LeaderKey, lease: i64, value: Bytes) -> TxnRequest {
     TxnRequest {
         compare: vec![keys::created_at(&leader.key, leader.rev)],
@@ -140,12 +140,12 @@ impl ElectionMethods for Election {
         Ok(Reply::new(Box::pin(observe::leaders(inner, place, Prefix::of(&request.name)))))
     }
 
-    /// A key that was created at another revision is left alone, which is no error.
+    /// Leaves a key unchanged if it was created at another revision, which is no error.
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Reply<ResignResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let leader = request.leader.ok_or_else(grpc_errors::leader_missing)?;
         if leader.lease == 0 {
-            // etcd grants a lease here, which nothing uses. Its refusal comes first.
+            // etcd grants an unused lease here, which is rejected first.
             inner.check_named().await?;
         }
         let response = inner.delete_created(&leader.key, leader.rev).await?;

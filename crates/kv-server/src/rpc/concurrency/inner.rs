@@ -1,4 +1,4 @@
-//! The inner calls, with their errors as etcd's own client hands them on.
+//! The inner calls, with errors as returned by etcd's own client.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::rpc::guard::Asker;
 use crate::rpc::{kv, lease};
 use admission::{ClientId, CountedAnswer};
 
-/// The time to live of leases that these services grant, in seconds: etcd's. They are not kept alive.
+/// Time to live in seconds of leases that these services grant, as in etcd. They are not kept alive.
 const LEASE_TTL: i64 = 60;
 
-/// A member, asked on behalf of one client. Cheap to clone.
+/// A member and the client on behalf of which it is called. Cheap to clone.
 #[derive(Clone)]
 pub struct Inner {
     pub member: Arc<Member>,
@@ -33,18 +33,18 @@ impl Inner {
         Inner { member: Arc::clone(member), asker }
     }
 
-    /// The connection that the call came on.
+    /// Returns the connection of the call.
     pub fn client(&self) -> ClientId {
         self.asker.client
     }
 
-    /// Linearizable.
+    /// Executes a linearizable range.
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         let answered = kv::range(&self.member, &self.asker, request, None).await;
         answered.map(|answered| answered.response).map_err(grpc_errors::passed_on)
     }
 
-    /// The key below a name that was created first, for the client: read when its connection has room.
+    /// Returns the first created key below a name, for the client: read when its connection has capacity.
     pub async fn leader(&self, prefix: &Prefix) -> Result<CountedAnswer<RangeResponse>, Status> {
         let room = self.asker.room();
         let answered = kv::range(&self.member, &self.asker, prefix.first_created(), room).await;
@@ -63,7 +63,7 @@ impl Inner {
         answered.map(|answered| answered.response.header).map_err(grpc_errors::passed_on)
     }
 
-    /// Deletes a key while it is the one that was created at this revision.
+    /// Deletes a key if it was created at this revision.
     pub async fn delete_created(&self, key: &Bytes, created: i64) -> Result<TxnResponse, Status> {
         let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
         let request = TxnRequest {
@@ -74,7 +74,7 @@ impl Inner {
         self.txn(request).await
     }
 
-    /// Refuses a caller who could not be granted a lease.
+    /// Rejects a caller that may not grant a lease.
     pub async fn check_named(&self) -> Result<(), Status> {
         let caller = self.asker.caller(&self.member).await.map_err(grpc_errors::passed_on)?;
         caller.check_named().map_err(grpc_errors::refused).map_err(grpc_errors::passed_on)
@@ -90,7 +90,7 @@ impl Inner {
         if named != 0 {
             return Ok((named, txn(named)));
         }
-        // Where the method is called by its name, its caller is checked before.
+        // Direct calls of the method check the caller before.
         self.check_named().await?;
         let id = rand::random_range(1..=i64::MAX);
         let txn = txn(id);
@@ -101,7 +101,7 @@ impl Inner {
     }
 }
 
-/// The first key of the n-th operation of a transaction, which was a range.
+/// Returns the first key of the n-th operation of a transaction, a range.
 pub fn found(response: &TxnResponse, operation: usize) -> Option<&KeyValue> {
     match response.responses.get(operation).and_then(|done| done.response.as_ref()) {
         Some(Done::ResponseRange(range)) => range.kvs.first(),
@@ -109,8 +109,8 @@ pub fn found(response: &TxnResponse, operation: usize) -> Option<&KeyValue> {
     }
 }
 
-/// The revision at which the key of a first transaction was created: its own, or that of the key which was
-/// there.
+/// Returns the revision at which the key of a first transaction was created: the transaction's own, or that
+/// of the existing key.
 pub fn created(response: &TxnResponse) -> i64 {
     match found(response, 0) {
         Some(kv) if !response.succeeded => kv.create_revision,
@@ -118,7 +118,7 @@ pub fn created(response: &TxnResponse) -> i64 {
     }
 }
 
-/// The revision of a response.
+/// Returns the revision of a response.
 pub fn revision(header: Option<&ResponseHeader>) -> i64 {
     header.expect("every response of the key space has a header").revision
 }

@@ -44,7 +44,7 @@ fn put_and_find_owner(prefix: &Prefix, lease: i64) -> TxnRequest {
     }
 }
 
-/// Takes the lock, or waits for it. A lease that owns the lock gets it again at once.
+/// Takes the lock, or waits for it. A lease that owns the lock gets it again immediately.
 async fn lock(
     inner: Inner,
     mut attendance: Attendance,
@@ -56,7 +56,7 @@ async fn lock(
     let response = inner.txn(txn).await?;
     let created = created(&response);
     let owns = found(&response, 1).is_none_or(|owner| owner.create_revision == created);
-    // It has the value of the owner, which may be long.
+    // Drops the rest, which contains the owner's value and may be long.
     let TxnResponse { header, succeeded, .. } = response;
     let locked = match owns {
         true => Ok(LockResponse { header, key: key.clone() }),
@@ -66,7 +66,7 @@ async fn lock(
         }
     };
     let locked = match locked {
-        // A key that was there before this call is left to the call that put it.
+        // A key that existed before this call is left to the call that put it.
         Ok(locked) if succeeded => attendance.check().map(|()| locked),
         locked => locked,
     };
@@ -81,7 +81,7 @@ impl LockMethods for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Reply<LockResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let place = self.waiting.enter(inner.client(), &request.name)?;
-        // The name is a slice of the whole message, which may be long: the call waits without it.
+        // A slice would pin the whole message, which may be long, while the call waits.
         let (prefix, lease) = (Prefix::of(&request.name), request.lease);
         drop(request);
         let locking =
@@ -92,7 +92,7 @@ impl LockMethods for Lock {
         locking.await.map(Reply::new)
     }
 
-    /// Deletes the key that it is given. It does not check who owns the lock.
+    /// Deletes the given key. Does not check who owns the lock.
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Reply<UnlockResponse>, Status> {
         let (inner, request) = self.admit(request)?;
         let header = inner.delete(request.key).await?;

@@ -1,4 +1,4 @@
-//! The one dispatcher: from the headers of a call to its end, for every method.
+//! The dispatcher: takes every call from its headers to its status.
 //!
 //! ```text
 //! path ─▶ row of `grpc_server::methods` ─▶ Call: counted, traced, deadline, metadata, caller, permission
@@ -11,7 +11,7 @@
 
 mod stream; // messages both ways
 
-mod bodies; // counts and ends of the bodies of services
+mod bodies; // metrics and completion of service bodies
 mod service; // tonic's services
 
 use std::pin::pin;
@@ -52,7 +52,7 @@ use super::{auth, cluster, concurrency, deadline, health, kv, lease, maintenance
 use crate::member::Member;
 use crate::peer::LeaseService;
 
-/// Answers the calls of one connection. Cheap to clone.
+/// Serves the calls of one connection. Cheap to clone.
 #[derive(Clone)]
 pub struct Dispatcher {
     shared: Arc<Shared>,
@@ -62,7 +62,7 @@ pub struct Dispatcher {
     answer_bytes_max: usize,
 }
 
-/// What all connections use.
+/// State shared by all connections.
 struct Shared {
     member: Arc<Member>,
     metrics: Arc<Metrics>,
@@ -78,15 +78,15 @@ impl PerConnection for Dispatcher {
     }
 }
 
-/// A call of which only the headers were looked at.
+/// A call with parsed headers.
 #[derive(Debug)]
 pub struct Call {
     method: Method,
-    /// When it must have ended, or what is wrong with its timeout.
+    /// Deadline of the call, or the error in its timeout.
     deadline: Result<Option<Instant>, Box<Status>>,
-    /// Whether this member can satisfy its metadata.
+    /// Reports whether this member can satisfy its metadata.
     metadata: Result<(), Error>,
-    /// Whether it ends when the leader is lost, if it is a stream.
+    /// True for calls that fail when the leader is lost, if they are streams.
     needs_leader: bool,
     asker: Asker,
     span: Option<Arc<CallSpan>>,
@@ -100,7 +100,7 @@ impl Dispatcher {
         Dispatcher { shared: Arc::new(shared), origin, holder, answer_bytes_max: usize::MAX }
     }
 
-    /// The same where an answer may have so many bytes.
+    /// Returns the dispatcher with another maximum size of responses.
     pub fn with_answers_of(self, answer_bytes_max: usize) -> Dispatcher {
         Dispatcher { answer_bytes_max, ..self }
     }
@@ -109,8 +109,8 @@ impl Dispatcher {
         &self.shared.member
     }
 
-    /// The call of `method` with these headers; `metadata` is what is wrong with them. `timeout` is a
-    /// `grpc-timeout` that is not among them.
+    /// Returns the call of `method` with these headers; `metadata` is the result of checking them.
+    /// `timeout` is a `grpc-timeout` that is not among them.
     fn begin(
         &self,
         method: Method,
@@ -148,12 +148,12 @@ impl Dispatcher {
         }
     }
 
-    /// Counts a call from here on.
+    /// Starts the metrics of a call.
     fn count(&self, call: &Call) -> CallInProgress {
         CallInProgress::begin(&self.shared.metrics, call.method, call.span.clone())
     }
 
-    /// What `work` comes to if the caller may make the call, and before its deadline.
+    /// Runs `work` if the caller may make the call, until its deadline.
     async fn guarded<T>(
         &self,
         call: &Call,
@@ -161,7 +161,7 @@ impl Dispatcher {
     ) -> Result<T, Status> {
         let permitted = pin!(async {
             match methods::of(call.method).access {
-                Access::Open | Access::Keys => {} // By the method itself, if at all.
+                Access::Open | Access::Keys => {} // Checked by the method itself, if necessary.
                 // In a box, so that the future of a hot call stays small.
                 access @ (Access::User | Access::Root) => Box::pin(self.authorize(call, access)).await?,
             }
@@ -172,7 +172,7 @@ impl Dispatcher {
 
     async fn authorize(&self, call: &Call, access: Access) -> Result<(), Status> {
         let permitted = guard::authorize(self.member(), &call.asker, access).await;
-        // The audit log has streams by their messages. One that is refused takes none.
+        // Streams are audited per message, and a rejected one has none.
         if let Err(status) = &permitted
             && call.method.kind() == CallKind::BidiStream
             && let Some(audited) = call.asker.audited(self.member(), call.method)
@@ -183,7 +183,7 @@ impl Dispatcher {
     }
 }
 
-/// The services of a member.
+/// Returns the services of a member.
 fn routes(member: &Arc<Member>, leases: &LeaseService, stop: Stop) -> Routes {
     let bytes_max = member.limits.message_bytes_max();
     let of = || Arc::clone(member);
@@ -214,11 +214,11 @@ impl Call {
     }
 }
 
-/// A transaction of more bytes, or that is not short, is decoded on a blocking thread: it may have thousands
-/// of operations. Other messages are a few fields.
+/// Size up to which a short transaction is decoded in the calling task. All others use a blocking thread,
+/// since they may have thousands of operations. Other messages have few fields.
 const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
 
-/// A call, before its message is looked at.
+/// A call with an undecoded message.
 #[derive(Debug)]
 pub struct HotCall {
     which: HotMethod,
@@ -229,8 +229,8 @@ impl HotMethods for Dispatcher {
     type Call = HotCall;
     type Long = LongCall;
 
-    /// A compressed request goes to the services, which answer UNIMPLEMENTED and name the encodings they
-    /// accept.
+    /// Leaves compressed requests to the services, which respond with UNIMPLEMENTED and the accepted
+    /// encodings.
     fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<HotCall> {
         let method = Method::of_path(path)?;
         let Serving::Hot(which) = methods::of(method).serving else { return None };
@@ -259,7 +259,7 @@ impl HotMethods for Dispatcher {
         Asker::new(self.member(), &self.origin, headers, &KnownFields::of(headers)).user()
     }
 
-    /// A serializable range of one key. One that is audited, sampled or traced is left to `call`.
+    /// Serves a serializable range of one key. Audited, sampled and traced calls are left to `call`.
     fn answer_now(&self, HotCall { which, call }: &HotCall, message: &Bytes, send: &mut SendNow<'_>) -> bool {
         let member = self.member();
         let may_be_now = *which == HotMethod::Range
@@ -315,7 +315,7 @@ impl HotMethods for Dispatcher {
 }
 
 impl Dispatcher {
-    /// Answers a call that the audit log and the samples of usage may have.
+    /// Serves a call with auditing and usage sampling.
     async fn audited(
         &self,
         which: HotMethod,
@@ -343,7 +343,7 @@ impl Dispatcher {
         answer
     }
 
-    /// The user of a call; without one, the address that it came from.
+    /// Returns the name of the caller: its user, or its address.
     fn client(&self, asker: &Asker) -> String {
         let caller = self.member().auth.user_of(&asker.credential);
         let address = || asker.address.map_or_else(String::new, |address| address.ip().to_string());
@@ -368,7 +368,7 @@ impl Dispatcher {
             }
             HotMethod::Txn => {
                 let (request, memory) = admit_txn(member, asker.client, metadata, message, room).await?;
-                // Who holds memory has waited for room before.
+                // Calls with admitted memory have waited for capacity before.
                 let room = memory.is_none().then_some(room);
                 frame(kv::valid_txn(member, asker, request, room).await?)
             }
@@ -380,22 +380,22 @@ impl Dispatcher {
     }
 }
 
-/// Reads the request, and then judges its metadata: in this order, as etcd does.
+/// Decodes the request, then checks its metadata: in this order, as in etcd.
 fn admit<T: Message + Default>(metadata: Result<(), Error>, message: Bytes) -> Result<T, Status> {
     let request = T::decode(message).map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Unary))?;
     metadata.map_err(grpc_errors::refused)?;
     Ok(request)
 }
 
-/// A transaction, and whether it is valid.
+/// A transaction, and its validation result.
 type ReadTxn = Result<(TxnRequest, Result<(), Error>), DecodeError>;
 
-/// The memory of a transaction that is not short, until it is answered. In a box, so that the future of every
-/// other call stays small.
+/// Memory of a transaction that is not short, until its response. Boxed to keep the future of every other
+/// call small.
 type TxnMemory = Option<Box<Pass>>;
 
-/// As `admit`, with the decoder that apply uses, which bounds nesting. It refuses what has too many
-/// operations while it reads, which etcd does after it has looked at the metadata.
+/// Like [`admit`], with apply's decoder, which limits nesting. It rejects too many operations while
+/// decoding; etcd does after checking the metadata.
 async fn admit_txn(
     member: &Member,
     client: ClientId,
@@ -425,8 +425,8 @@ fn read_txn(message: Bytes, ops_max: usize, fields_max: usize) -> ReadTxn {
     Ok((request, valid))
 }
 
-/// Reads a transaction on a blocking thread. One of many fields is counted there first, and then waits for
-/// memory as bytes.
+/// Decodes a transaction on a blocking thread. If it has many fields, they are only counted there at first,
+/// and it waits for memory in its encoded form.
 async fn convert_txn(
     member: &Member,
     client: ClientId,
@@ -436,7 +436,7 @@ async fn convert_txn(
     let (admission, ops_max) = (&member.admission, member.limits.txn_ops_max);
     let first = message.clone();
     let read_or_count = move || match read_txn(first.clone(), ops_max, SHORT_TXN_FIELDS_MAX) {
-        // One that cannot be counted is refused with the error of the decoder.
+        // If it cannot be counted, the error is the decoder's.
         Err(DecodeError::TooMany) => {
             let fields = command::txn_fields(first.clone(), ops_max);
             fields.map_err(|_| read_txn(first, ops_max, usize::MAX))
@@ -447,15 +447,15 @@ async fn convert_txn(
         Ok(fields) => fields,
         Err(read) => return Ok((read, None)),
     };
-    // Its client may take answers slowly: others do not wait for that.
+    // Its client may read responses slowly, which should not delay other transactions.
     room.wait().await;
     let memory = admission.txn(client, fields).await?;
-    // The memory is taken until the decoder has ended, also if the client has gone.
+    // The memory is held until decoding finishes, even if the call is cancelled.
     let read = move || (read_txn(message, ops_max, usize::MAX), Some(Box::new(memory)));
     admission.convert(client, read).await
 }
 
-/// The frame of an answer, which holds the answer's memory until it was sent.
+/// Returns the framed response, which holds its memory until it was sent.
 fn frame<T: Message>(answered: CountedAnswer<T>) -> Result<Bytes, Status> {
     let CountedAnswer { response, memory } = answered;
     let frame = framed(&response)?;
@@ -463,11 +463,11 @@ fn frame<T: Message>(answered: CountedAnswer<T>) -> Result<Bytes, Status> {
     Ok(charged(frame, memory))
 }
 
-/// A call that ends when the last bytes of its answer are made.
+/// A call that completes when the last bytes of its response are produced.
 pub struct LongCall {
     inner: kv::LargeAnswer,
     counted: CallInProgress,
-    /// Of the whole message, prefix included; 0 before it has begun.
+    /// Size of the whole message with its prefix; 0 before it starts.
     bytes: u64,
 }
 

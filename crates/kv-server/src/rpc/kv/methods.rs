@@ -1,21 +1,21 @@
 //! KV: Range, RangeStream, Put, DeleteRange, Txn, Compact.
 //!
-//! * A write: its caller, quota, validation, one encoding of the command, one proposal, its outcome. Who may
-//!   not write takes no room and raises no alarm. While permissions are checked, validation comes first, as
+//! * A write: permissions, quota, validation, encoding of the command, proposal, result. A caller without
+//!   permission uses no memory and raises no alarm. With authentication enabled, validation comes first, as
 //!   in etcd.
 //! * A read: validation, a read point unless it is serializable, the store.
-//! * What may touch many keys, or hold much, is admitted first and read on a blocking thread:
-//!   [`admission`].
-//! * A range whose answer is large is not held as a whole: [`super::large`].
+//! * Requests that may touch many keys, or hold much memory, are admitted first and read on a blocking
+//!   thread: [`admission`].
+//! * A large response to a range is not held in memory: [`super::large`].
 //!
 //! One put: the command is encoded once; no lock, no task.
 //!
-//! The future of a call is stored once per open call, and moved before it is first polled. So what few calls
-//! await is in a box: the future of every other call stays small.
+//! The future of a call is stored once per open call, and moved before its first poll. So rarely awaited
+//! futures are boxed, to keep the future of every other call small.
 //!
-//! # Where a read is made
+//! # Where reads run
 //!
-//! How much a read touches, estimated without reading it, and so where it is made.
+//! The amount of data touched by a read is estimated without reading it, and determines where it runs.
 //!
 //! ```text
 //!   few keys in memory ──▶ the calling task
@@ -23,8 +23,8 @@
 //!   a large answer ──────▶ the same, piece by piece while it is sent
 //! ```
 //!
-//! A wrong estimate costs time, not memory: a read in the calling task ends at its bound, and goes to a thread.
-//! One on a thread that proves to be large ends at its bound too, and is sent as it is made, if it can be.
+//! A wrong estimate costs time, not memory: a read in the calling task stops at its bound, and moves to a
+//! thread. A large read on a thread stops at its bound too, and is streamed if possible.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub async fn check_txn(member: &Member, asker: &Asker, request: &TxnRequest) -> 
     permitted(member, asker, Ok(()), |visit| needs_of_txn(request, visit)).await.map(drop)
 }
 
-/// As [`valid_txn`], of one that is not validated yet.
+/// Like [`valid_txn`], for a request that is not validated yet.
 pub async fn txn(
     member: &Arc<Member>,
     asker: &Asker,
@@ -121,7 +121,8 @@ pub async fn txn(
     valid_txn(member, asker, request, room).await
 }
 
-/// `room` is that of the connection, if the answer is sent without waiting for it.
+/// Executes a validated transaction. `room` is the connection's response memory, if the caller does not
+/// wait for it.
 pub async fn valid_txn(
     member: &Arc<Member>,
     asker: &Asker,
@@ -137,7 +138,7 @@ pub async fn valid_txn(
         let reads = answers::of_txn(&request);
         let memory = match reads.is_empty() {
             true => None,
-            // Its answer may be smaller than its reads: only apply knows.
+            // Its response may be smaller than its reads, which only apply knows.
             false => Box::pin(answers::admit(member, asker.client, reads, usize::MAX)).await?,
         };
         match propose(member, asker, caller, Kind::Txn(request)).await? {
@@ -166,7 +167,7 @@ async fn read_only_txn(
     let meter = Small::default();
     if is_quick_txn(&request, quick_keys(member), |range| count(member, range, &meter)) {
         match read_txn(&member.store, &request, &Small::default()) {
-            Err(Failure::Interrupted) => {} // More than is answered from here.
+            Err(Failure::Interrupted) => {} // More than the calling task may read.
             answer => {
                 check_unchanged(member, &caller)?;
                 return answer.map(CountedAnswer::small).map_err(grpc_errors::read);
@@ -180,7 +181,7 @@ async fn read_only_txn(
     Ok(CountedAnswer { response, memory: Some(memory) })
 }
 
-/// `room` as of [`valid_txn`].
+/// Executes a range. `room` is as in [`valid_txn`].
 pub async fn range(
     member: &Arc<Member>,
     asker: &Asker,
@@ -197,14 +198,14 @@ pub async fn range(
     answered.ok_or_else(|| member.admission.too_large())
 }
 
-/// What a range is answered with where a large answer can be sent as it is made.
+/// The response to a range, if a large one can be streamed.
 pub enum RangedRequest {
     Whole(CountedAnswer<RangeResponse>),
-    /// In a box, so that every other answer stays small.
+    /// Boxed to keep the enum small.
     Large(Box<LargeAnswer>),
 }
 
-/// As `range`, but a large answer is not even begun, and any other only once there is `room` for it.
+/// Like [`range`], but does not start a large response, and any other only once there is `room` for it.
 pub async fn range_or_large(
     member: &Arc<Member>,
     asker: &Asker,
@@ -232,7 +233,7 @@ pub async fn range_or_large(
     Ok(RangedRequest::Large(Box::new(answer)))
 }
 
-/// What comes before the store is looked at.
+/// Performs the checks before accessing the store.
 async fn admit_range(member: &Member, asker: &Asker, request: &RangeRequest) -> Result<Caller, Status> {
     if !request.serializable {
         guard::check_voter(member).map_err(grpc_errors::refused)?;
@@ -247,7 +248,7 @@ async fn admit_range(member: &Member, asker: &Asker, request: &RangeRequest) -> 
     Ok(caller)
 }
 
-/// Whether a caller may read a range. Where permissions are not checked, its keys are not looked at.
+/// Checks whether a caller may read a range. Without authentication, the keys are not evaluated.
 pub(super) fn check_range(member: &Member, caller: &Caller, request: &RangeRequest) -> Result<(), Error> {
     match caller {
         Caller::Unchecked => Ok(()),
@@ -257,7 +258,7 @@ pub(super) fn check_range(member: &Member, caller: &Caller, request: &RangeReque
     }
 }
 
-/// After a read: the permissions under which it was begun must still be those.
+/// Checks after a read that permissions have not changed since its start.
 fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
     caller.check_unchanged(member.auth.table.revision()).map_err(grpc_errors::refused)
 }
@@ -331,7 +332,7 @@ pub async fn compact(
         unreachable!("a compaction was answered with something else");
     };
     if physical {
-        // The sender ends with the store thread, and that with the process.
+        // The sender is dropped with the store thread, which exits with the process.
         let done = finished.wait_for(|finished| *finished >= revision).await;
         done.map_err(|_| grpc_errors::refused(Error::Stopped))?;
     }
@@ -339,8 +340,8 @@ pub async fn compact(
     Ok(response)
 }
 
-/// Who asks, if it may use the keys that a `valid` request names. Those of leases are checked in apply, as is
-/// all the rest again.
+/// Returns the caller, if it may use the keys of a `valid` request. Keys of leases are checked in apply,
+/// where everything is checked again.
 async fn permitted(
     member: &Member,
     asker: &Asker,
@@ -363,7 +364,7 @@ async fn permitted(
     if check(&caller).is_ok() {
         return Ok(caller);
     }
-    // This member may lag: what was granted before the call began counts.
+    // This member may lag: permissions granted before the call started must be respected.
     Box::pin(member.read_point()).await.map_err(grpc_errors::read_point)?;
     let caller = asker.caller(member).await?;
     check(&caller).map_err(grpc_errors::refused)?;
@@ -378,12 +379,12 @@ async fn propose(member: &Member, asker: &Asker, caller: Caller, kind: Kind) -> 
         Caller::Unnamed | Caller::User { .. } => asker.caller(member).await?,
     };
     let command = member.encode(&caller, kind).map_err(Status::from)?;
-    // Held until the answer: it counts what is proposed, as the budget of proposals does.
+    // Held until the response: it counts proposed commands, like the budget of proposals.
     let _room = member.admission.command(asker.client, command.len()).await?;
     member.propose_encoded(command).await.map_err(Status::from)
 }
 
-/// Refuses what does not fit any more, after telling the cluster so.
+/// Rejects a request that exceeds the quota, after raising the alarm.
 pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
     if member.has_room(cost) {
         return Ok(());
@@ -392,23 +393,23 @@ pub async fn check_quota(member: &Member, cost: u64) -> Result<(), Status> {
     Err(grpc_errors::refused(Error::NoSpace))
 }
 
-/// The chunks of a streamed range, each read when the client has room for it. The memory of a chunk is
-/// admitted from before it is read until the next one is asked for, which is when the client has taken it.
-/// Nothing is admitted or read after the last chunk.
+/// Returns the chunks of a streamed range, each read when the client can take it. The memory of a chunk is
+/// admitted before it is read, and released when the next one is requested, since the client has taken it
+/// by then. After the last chunk no memory is held.
 fn chunks(
     member: Arc<Member>,
     client: ClientId,
     caller: Caller,
     chunks: RangeStream,
 ) -> impl Stream<Item = Result<RangeStreamResponse, Status>> {
-    // The caller is looked at before the first chunk leaves, and not again.
+    // The permissions are checked before the first chunk leaves, and not again.
     let begin = (member, Arc::new(Mutex::new(chunks)), Some(caller), None::<Pass>);
     stream::unfold(Some(begin), move |state| async move {
         let (member, chunks, mut caller, sent) = state?;
         if chunks.lock().is_finished() {
             return None;
         }
-        // The pairs of a chunk like the one before, and their encoded form.
+        // Estimated from the previous chunk: pairs and their encoded form.
         let estimate = sent.map_or(0, |sent| 2 * sent.weight());
         let reading = Arc::clone(&chunks);
         let read = move |meter: &dyn mvcc::Meter| {
@@ -481,7 +482,7 @@ impl KvMethods for Kv {
         let stream: Self::RangeStreamStream =
             Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream));
         let mut reply = Reply::new(stream);
-        // Until the last chunk was taken. As each chunk, the keys are admitted.
+        // Held until the last chunk was taken, like each chunk's memory.
         reply.extensions_mut().insert(Arc::new(share));
         Ok(reply)
     }
@@ -513,38 +514,38 @@ impl KvMethods for Kv {
     }
 }
 
-/// A read of at most so many keys is answered in the calling task if their blocks are in memory: some 300 µs,
-/// where a separate thread would cost as much again. A page of a thousand keys, and the one after it, which
-/// shows whether there are more.
+/// Maximum number of keys for a read in the calling task if their blocks are in memory: about 300 µs, while
+/// a separate thread would cost as much again. Enough for a page of a thousand keys, and the next key,
+/// which shows whether there are more.
 const KEYS_IN_TASK_MAX: i64 = 1024;
-/// And if a block may have to be unpacked for each: some 40 µs a key.
+/// The same if a block may have to be decompressed for each: about 40 µs per key.
 const COLD_KEYS_IN_TASK_MAX: i64 = 32;
-/// An answer of about so much is made as a whole, 60,000 keys with values of 256 bytes: it is read once, a
-/// large one twice or more.
+/// Responses up to about this size are built in memory, 60,000 keys with values of 256 bytes: they are read
+/// once, large ones twice or more.
 const WHOLE_BYTES_MAX: u64 = 32 << 20;
-/// What it holds then: pairs, and their encoded form.
+/// Memory of such a response: pairs, and their encoded form.
 const HELD_BYTES_MAX: u64 = 2 * WHOLE_BYTES_MAX;
 
-/// What chunks of a stream approach at most. One may take 16 times as much, and [`PAIR_BYTES`] for each of
-/// 220,000 pairs: together less than the 128 MiB of one answer.
+/// Target size of the chunks of a stream. One may take 16 times as much, and [`PAIR_BYTES`] for each of
+/// 220,000 pairs: together less than the 128 MiB of one response.
 const CHUNK_BYTES_MAX: usize = 3 << 20;
 
-/// How much a range touches, estimated without reading it.
+/// Amount of data touched by a range, estimated without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
     /// One pair: read in the calling task.
     One,
-    /// A few keys, or only a count: read in the calling task unless values are large or many keys lie in the
-    /// way.
+    /// A few keys, or only a count: read in the calling task unless values are large or many deleted keys
+    /// are in between.
     Narrow,
     /// Admitted and read on a blocking thread.
     Wide { bytes: u64 },
-    /// Too large to be held in memory as a whole, and of a kind that need not be.
+    /// Too large to be held in memory, and of a kind that can be streamed.
     Large { keys: u64 },
 }
 
-/// Keys of a range, or more than it has: the store's records, if there are more than `meter` lets be counted.
-/// None of a revision that is refused.
+/// Returns the number of keys of a range, or an upper bound: the number of records in the store, if `meter`
+/// does not permit to count them. Returns 0 for a rejected revision.
 fn count(member: &Member, request: &RangeRequest, meter: &Small) -> i64 {
     let keys = KeyRange::new(request.key.clone(), request.range_end.clone());
     let options = RangeOptions { limit: 0, fetch: Fetch::CountOnly };
@@ -555,19 +556,19 @@ fn count(member: &Member, request: &RangeRequest, meter: &Small) -> i64 {
     }
 }
 
-/// How many keys a range reads, of those that are there.
+/// Returns the number of existing keys that a range reads.
 fn keys_of_range(request: &RangeRequest, there: impl FnOnce() -> i64) -> i64 {
     if is_narrow(request) {
         1
     } else if request.revision > 0 {
-        i64::MAX // Keys of an older revision are found by looking at all.
+        i64::MAX // Keys of an older revision are found by checking all of them.
     } else {
         state_machine::keys_read(request, there())
     }
 }
 
-/// Whether a transaction that only reads touches at most `keys_max`, whichever branch it takes. Nothing is
-/// counted after more: a small request names hundreds of ranges.
+/// Reports whether a read-only transaction touches at most `keys_max` keys in either branch. Stops counting
+/// beyond that, since a small request may contain hundreds of ranges.
 fn is_quick_txn(request: &TxnRequest, keys_max: i64, count: impl Fn(&RangeRequest) -> i64) -> bool {
     let compared =
         request.compare.iter().map(|compare| if compare.range_end.is_empty() { 1 } else { i64::MAX });
@@ -580,7 +581,7 @@ fn is_quick_txn(request: &TxnRequest, keys_max: i64, count: impl Fn(&RangeReques
     compared.chain(read).try_fold(0, within).is_some()
 }
 
-/// So many keys are read in less time than a thread takes to wake and answer.
+/// Returns the number of keys that can be read in less time than a thread takes to wake and respond.
 fn quick_keys(member: &Member) -> i64 {
     if member.store.fits_in_cache() { KEYS_IN_TASK_MAX } else { COLD_KEYS_IN_TASK_MAX }
 }
@@ -604,12 +605,12 @@ fn width(member: &Member, request: &RangeRequest) -> Width {
     }
 }
 
-/// How many of the keys that are there an answer has, if none is left out.
+/// Returns the number of existing keys in an unfiltered response.
 fn keys_given(request: &RangeRequest, there: i64) -> u64 {
     if request.limit > 0 { there.min(request.limit) } else { there }.unsigned_abs()
 }
 
-/// True if the request alone says that it touches few keys.
+/// Reports whether the request by itself touches few keys.
 fn is_narrow(request: &RangeRequest) -> bool {
     let one_key = request.range_end.is_empty();
     let counts_newest = request.count_only && request.revision <= 0;

@@ -1,10 +1,10 @@
 //! The key space: KV's methods, as tonic calls them and as the connection's task does.
 
-mod answers; // the memory of what writes answer
-mod large; // ranges that are sent as they are made
+mod answers; // memory of write responses
+mod large; // ranges that are streamed
 
 mod methods; // each method
-mod now; // ranges that wait for nothing
+mod now; // ranges without waiting
 
 pub(super) use large::LargeAnswer;
 pub(super) use methods::{

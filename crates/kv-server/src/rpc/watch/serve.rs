@@ -1,4 +1,4 @@
-//! One stream of a client.
+//! Serves one stream of a client.
 
 use std::time::Duration;
 
@@ -19,8 +19,7 @@ use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
 use crate::rpc::guard::Asker;
 use grpc_server::http2::{Replies, Requests, StreamGone};
 
-/// Bytes that are encoded at once, at most: a socket takes them in one write, and others have their turn
-/// after it.
+/// Maximum size of a chunk to encode: a socket takes it in one write, after which the task yields.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Time in which the first request of a stream with a bad token is answered: it is canceled, as by etcd.
@@ -59,7 +58,7 @@ fn encoder(member: &Member) -> Encoder {
     Encoder::new(member.ids.cluster, member.ids.member, member.limits.message_bytes_max())
 }
 
-/// Has the watchers looked at again after each change of users and roles, if the member is to do so.
+/// Rechecks the watchers after each change of users and roles, if the member is configured to do so.
 async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status {
     let mut changes = member.auth.changes.clone();
     loop {
@@ -70,7 +69,7 @@ async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status 
     }
 }
 
-/// Returns when users or roles have changed; never, if watchers are not looked at again.
+/// Returns when users or roles have changed; never, if watchers are not rechecked.
 pub async fn changed(changes: &mut Option<Receiver<()>>) {
     let has_changed = match changes {
         Some(changes) => changes.changed().await.is_ok(),
@@ -85,7 +84,7 @@ pub async fn review_now(member: &Member, asker: &Asker, stream: &WatchStream) ->
     stream.review(member.auth.user_of(&asker.credential)).await
 }
 
-/// Hands requests to the hub. Returns when the stream has to end; the end of the requests is none.
+/// Passes requests to the hub. Returns when the stream has to be closed, but not when the request side is.
 async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut requests: Requests) -> Status {
     loop {
         stream.place().await;
@@ -106,7 +105,7 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
         if let Err(WatchStopped) = stream.request(request).await {
             return grpc_errors::stopped();
         }
-        // The review of a change that came meanwhile may have been ahead of a new watcher.
+        // A concurrent review may have run before the new watcher was added.
         if member.auth.changes.is_some()
             && known != auth_version(member)
             && let Err(WatchStopped) = review_now(member, asker, stream).await
@@ -116,18 +115,19 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
     }
 }
 
-/// Changes with users, roles, and whether permissions are checked.
+/// Returns a version of users, roles, and the state of authentication.
 fn auth_version(member: &Member) -> (u64, bool) {
     (member.auth.table.revision(), member.auth.is_enabled())
 }
 
-/// The request for the hub. A watcher whose keys the caller may not read is refused in the stream.
+/// Returns the request for the hub. A watcher on keys that the caller may not read is rejected in the
+/// stream.
 async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRequest {
     match union {
         RequestUnion::CreateRequest(request) => {
             let request = CreateRequest::from(request);
             if request.start_revision < 0 {
-                return WatchRequest::Create(request); // The hub refuses it. etcd looks at this first.
+                return WatchRequest::Create(request); // The hub rejects it. etcd checks this first.
             }
             let checked = check(member, asker, &request).await;
             if let Some(call) = asker.audited(member, Method::Watch) {
@@ -146,21 +146,21 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
     }
 }
 
-/// Checks the keys that the hub will watch. A watcher keeps what it was given, as in etcd, unless the member
-/// is to look at watchers again.
+/// Checks the keys that the hub will watch. A watcher keeps its permission, as in etcd, unless the member
+/// is configured to recheck watchers.
 async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
     let caller = asker.caller(member).await?;
     let need = Need::Keys(KeyAccess::Read, request.keys());
     caller.check(&member.store, need).map_err(grpc_errors::refused)
 }
 
-/// A status as Go prints it, which is what etcd gives as a reason.
+/// Formats a status like Go, which is the text that etcd sends as a reason.
 fn in_words(status: &Status) -> String {
     let code = CODE_NAMES.get(status.code() as usize).copied().unwrap_or_default();
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
-/// As `send`, until the hub ends the stream.
+/// Like [`send`], until the hub closes the stream.
 pub(super) async fn deliver(
     stream: &WatchStream,
     encoder: Encoder,
@@ -174,8 +174,8 @@ pub(super) async fn deliver(
     }
 }
 
-/// Sends what the hub delivers, as fast as the client takes it. Returns when the client is gone, or the rest
-/// of a response was compacted.
+/// Sends the hub's responses at the client's pace. Returns when the client disconnects, or the rest of a
+/// response was compacted.
 async fn send(
     stream: &WatchStream,
     mut encoder: Encoder,
@@ -187,7 +187,8 @@ async fn send(
         if encoder.is_empty() {
             stream.read(encoder.queue()).await;
         }
-        // No more than the client takes now, and one message: what waits is in the hub's bounds.
+        // Encodes no more than the client takes now, and one message: the rest stays within the hub's
+        // limits.
         let bytes_max = match replies.room(encoder.bytes_up_to(CHUNK_BYTES)).await {
             Ok(granted) => granted,
             Err(StreamGone) => return grpc_errors::cancelled(),

@@ -1,6 +1,6 @@
-//! How long calls took, in the buckets that etcd has with `--metrics=extensive`.
+//! Durations of calls, in the buckets that etcd has with `--metrics=extensive`.
 //!
-//! A call counts when it has ended, a stream too. The buckets are the default ones of Prometheus.
+//! A call counts when it completes, streams included. The buckets are Prometheus' defaults.
 
 use std::time::Duration;
 

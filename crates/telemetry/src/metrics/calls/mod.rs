@@ -1,7 +1,7 @@
-//! gRPC calls, counted by method and by how they ended.
+//! gRPC calls, counted by method and status.
 //!
-//! A method has all its series from the start, as etcd's have: a rate over a series that appears with its
-//! first error would miss that error. Those of locks and elections appear with the first call, as etcd's do.
+//! A method has all its series from the start, as in etcd: a rate over a series that appears with its first
+//! error would miss that error. Series of locks and elections appear with the first call, as in etcd.
 
 mod times; // a histogram without a lock
 
@@ -32,14 +32,14 @@ pub struct CallMetrics {
     pub(super) rows: Vec<CallCounters>,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
-    /// With `--metrics=extensive`.
+    /// Set with `--metrics=extensive`.
     handling: OnceLock<Handling>,
     requests: RequestMetrics,
-    /// At most [`SLOW_MAX`], the newest first.
+    /// The latest slow calls, latest first, at most [`SLOW_MAX`].
     slow: Mutex<VecDeque<SlowCall>>,
 }
 
-/// Calls that took long are kept for the status page: so many, in some 5 KiB.
+/// Slow calls retained for the status page, in about 5 KiB.
 const SLOW_MAX: usize = 50;
 
 /// A call that took longer than `--warning-unary-request-duration`.
@@ -50,7 +50,7 @@ pub struct SlowCall {
     pub at_ms: u64,
     pub method: String,
     pub took_us: u64,
-    /// The stage that took most.
+    /// The longest stage.
     pub stage: String,
 }
 
@@ -64,20 +64,21 @@ pub(super) struct CallCounters {
 }
 
 impl CallCounters {
-    /// Calls that have ended, however they ended.
+    /// Returns the number of completed calls, for any status.
     fn ended(&self) -> u64 {
         self.handled.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// Steps of a latency in an octave: a percentile is known to some 10 %.
+/// Steps per octave of latency: percentiles have an error of about 10 %.
 const STEPS: u64 = 4;
-/// The first bucket ends at 16 µs, the last one but one at 16 µs * 2^23 = 134 s. The last one has the rest.
+/// The upper bound of the first bucket is 16 µs, that of the second to last 16 µs * 2^23 = 134 s. The last
+/// one has the rest.
 const OCTAVES: u64 = 23;
 const FIRST_US: u64 = 16;
 const LATENCIES: usize = (OCTAVES * STEPS) as usize + 2;
 
-/// How long unary calls took.
+/// Latencies of unary calls.
 #[derive(Debug)]
 struct Latency {
     buckets: [AtomicU64; LATENCIES],
@@ -90,7 +91,7 @@ impl Default for Latency {
     }
 }
 
-/// The bucket of a time in microseconds.
+/// Returns the bucket of a time in microseconds.
 fn bucket(time: u64) -> usize {
     if time < FIRST_US {
         return 0;
@@ -101,7 +102,7 @@ fn bucket(time: u64) -> usize {
     usize::try_from(bucket).unwrap_or(usize::MAX).min(LATENCIES - 1)
 }
 
-/// Where a bucket ends, in microseconds. The last one has no end.
+/// Returns the upper bound of a bucket, in microseconds. The last one has none.
 fn bucket_end(bucket: usize) -> u64 {
     let (octave, step) = (bucket as u64 / STEPS, bucket as u64 % STEPS);
     (FIRST_US << octave) + (FIRST_US << octave) / STEPS * step
@@ -112,7 +113,7 @@ impl Latency {
         self.buckets[bucket].load(Ordering::Relaxed)
     }
 
-    /// Ends in seconds and counts, an octave each.
+    /// Returns upper bounds in seconds and counts, per octave.
     fn octaves(&self) -> Vec<(f64, u64)> {
         let mut octaves = vec![(FIRST_US as f64 / 1e6, self.count(0))];
         for octave in 1..=OCTAVES as usize {
@@ -182,19 +183,19 @@ impl CallMetrics {
         add(&self.rows[method.number()].handled[code as usize], 1);
     }
 
-    /// One message of `bytes` came in.
+    /// Counts a received message of `bytes`.
     pub fn received(&self, method: Method, bytes: usize) {
         add(&self.rows[method.number()].received, 1);
         add(&self.received_bytes, bytes);
     }
 
-    /// One message of `bytes` went out.
+    /// Counts a sent message of `bytes`.
     pub fn sent(&self, method: Method, bytes: usize) {
         add(&self.rows[method.number()].sent, 1);
         add(&self.sent_bytes, bytes);
     }
 
-    /// A unary call was answered after this time, with messages of so many bytes in and out.
+    /// Counts a successful unary call, with the sizes of its request and response and its duration.
     pub fn answered(&self, method: Method, bytes: [usize; 2], time: Duration) {
         self.started(method);
         self.received(method, bytes[0]);
@@ -203,13 +204,13 @@ impl CallMetrics {
         self.handled_within(method, time, true);
     }
 
-    /// Bytes of messages went out, and so many messages began in them.
+    /// Counts sent bytes, and the messages that started in them.
     pub fn sent_many(&self, method: Method, messages: usize, bytes: usize) {
         add(&self.rows[method.number()].sent, messages);
         add(&self.sent_bytes, bytes);
     }
 
-    /// A unary call has ended after this time, however it ended.
+    /// Records the duration of a unary call, for any status.
     pub fn took(&self, method: Method, time: Duration) {
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let latency = &self.rows[method.number()].latency;
@@ -217,19 +218,19 @@ impl CallMetrics {
         latency.microseconds.fetch_add(time, Ordering::Relaxed);
     }
 
-    /// A call took long.
+    /// Retains a slow call.
     pub fn was_slow(&self, call: SlowCall) {
         let mut slow = self.slow.lock();
         slow.truncate(SLOW_MAX - 1);
         slow.push_front(call);
     }
 
-    /// The last calls that took long, the newest first.
+    /// Returns the latest slow calls, latest first.
     pub fn slow_calls(&self) -> Vec<SlowCall> {
         self.slow.lock().iter().cloned().collect()
     }
 
-    /// The methods that were called.
+    /// Returns the methods that were called.
     pub fn counts(&self) -> Vec<CallCounts> {
         let all = Method::ALL.iter().copied().zip(&self.rows);
         let called = all.filter(|(_, row)| row.started.load(Ordering::Relaxed) > 0);
@@ -250,18 +251,18 @@ impl CallMetrics {
             .collect()
     }
 
-    /// Bytes of messages from clients and to clients.
+    /// Returns the bytes of messages from clients and to clients.
     pub fn bytes(&self) -> (u64, u64) {
         (self.received_bytes.load(Ordering::Relaxed), self.sent_bytes.load(Ordering::Relaxed))
     }
 
-    /// The methods whose series are shown.
+    /// Returns the methods with exposed series.
     fn shown(&self) -> impl Iterator<Item = (Method, &CallCounters)> {
         let all = Method::ALL.iter().copied().zip(&self.rows);
         all.filter(|(method, row)| is_shown_unused(*method) || row.started.load(Ordering::Relaxed) > 0)
     }
 
-    /// Shows the rows.
+    /// Encodes the rows.
     pub(super) fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let totals = [
             (
@@ -275,7 +276,7 @@ impl CallMetrics {
             show(&mut encoder, name, help, &ConstCounter::new(counter.load(Ordering::Relaxed)))?;
         }
         type Pick = fn(Method, &CallCounters) -> u64;
-        // As etcd counts: the end of a client's stream, and an error in place of an answer, are messages.
+        // As counted by etcd: closing a client's stream, and an error in place of a response, are messages.
         let families: [(&str, &str, Pick); 3] = [
             ("grpc_server_started", "Calls begun", |_, row| row.started.load(Ordering::Relaxed)),
             ("grpc_server_msg_received", "Messages received", |method, row| {
@@ -327,7 +328,7 @@ impl CallMetrics {
     }
 }
 
-/// Whether etcd shows the series of a method that was never called.
+/// Reports whether etcd exposes the series of a method that was never called.
 fn is_shown_unused(method: Method) -> bool {
     !matches!(method.service(), "v3lockpb.Lock" | "v3electionpb.Election" | "kvserver.Repair")
 }
