@@ -26,7 +26,7 @@ use mio::{Events, Interest, Poll, Token};
 const LISTENER: Token = Token(usize::MAX);
 const VALUE: [u8; 256] = [7; 256];
 /// How long the commit index waits for something that takes it along.
-const COMMIT_WITHIN: Duration = Duration::from_millis(1);
+const COMMIT_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Kinds of frames: kind, length of the payload, number, commit index, payload.
 const HELLO: u8 = 0;
@@ -184,7 +184,7 @@ fn lead(mut sockets: Sockets, mut file: File) -> io::Result<()> {
     let mut waiting: VecDeque<(usize, u64)> = VecDeque::new();
     let (mut last, mut commit, mut answered, mut commit_since) = (0, 0, 0, None::<Instant>);
     loop {
-        let wait = commit_since.map(|since| COMMIT_WITHIN.saturating_sub(since.elapsed()));
+        let wait = commit_since.map(|since| COMMIT_TIMEOUT.saturating_sub(since.elapsed()));
         let mut entries = Vec::new();
         for frame in sockets.turn(wait)? {
             match frame.kind {
@@ -214,7 +214,7 @@ fn lead(mut sockets: Sockets, mut file: File) -> io::Result<()> {
             answered += 1;
         }
         followers.retain(|id, _| sockets.peers.contains_key(id));
-        let is_late = commit_since.is_some_and(|since| since.elapsed() >= COMMIT_WITHIN);
+        let is_late = commit_since.is_some_and(|since| since.elapsed() >= COMMIT_TIMEOUT);
         for (follower, sent) in followers.iter_mut().filter(|(_, sent)| is_late && sent.1 < commit) {
             sockets.send(*follower, COMMIT, 0, commit, &[]);
             sent.1 = commit;

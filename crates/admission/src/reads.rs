@@ -65,14 +65,14 @@ const PLACE_RESERVE: u64 = 4 << 20;
 const PLACE_LIGHT_MAX: u64 = 1 << 20;
 /// Concurrent reads, each on a thread: more than the cores of a small machine, since a cold block waits for
 /// the disk.
-const READS_AT_ONCE: u64 = 4;
+const MAX_CONCURRENT_READS: u64 = 4;
 /// Concurrent hashes of the whole history. Each takes a core and reads every block.
-const HASHES_AT_ONCE: u64 = 2;
+const MAX_CONCURRENT_HASHES: u64 = 2;
 /// Concurrent recounts of a part of the state. One leader requests one.
-const RECOUNTS_AT_ONCE: u64 = 1;
+const MAX_CONCURRENT_RECOUNTS: u64 = 1;
 /// Concurrent conversions of long transactions and long JSON messages. 3 MB of empty strings take 32 MB
 /// while they are read.
-const CONVERSIONS_AT_ONCE: u64 = 2;
+const MAX_CONCURRENT_CONVERSIONS: u64 = 2;
 /// Memory of decoded transactions with many fields, until their response. The largest one takes 40 MiB.
 const TXN_BYTES: u64 = 64 << 20;
 /// Part that transactions above [`TXN_LIGHT_MAX`] leave free.
@@ -85,12 +85,12 @@ const TXN_FIELD_BYTES: u64 = 256;
 /// Snapshots that are streamed concurrently. Each takes a mebibyte, makes its parts within the turns of the
 /// reads, and delays the freeing of space by compactions no more than one alone does. One address may have
 /// three quarters of them, so that slow clients at a few addresses do not keep out a backup.
-const SNAPSHOTS_AT_ONCE: u64 = 64;
+const MAX_CONCURRENT_SNAPSHOTS: u64 = 64;
 /// Waiting snapshots: a cluster has few operators and backup programs.
 const SNAPSHOTS_WAITING_MAX: usize = 16;
 /// Concurrent large ranges that are being found, or hold a window of 32 MiB. Three, so that one connection
 /// cannot use all of them.
-const WINDOWS_AT_ONCE: u64 = 3;
+const MAX_CONCURRENT_WINDOWS: u64 = 3;
 /// Large ranges in progress are not rejected: their clients cancel them by a deadline, or by a reset.
 const WINDOW_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of calls that wait for a permit or for memory. Further ones fail with RESOURCE_EXHAUSTED.
@@ -101,7 +101,7 @@ const HASHES_WAITING_MAX: usize = 64;
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Time that a read with another form waits before it takes that: enough for other responses of its client
 /// to leave. The other form reads everything twice.
-const OTHER_FORM_AFTER: Duration = Duration::from_millis(100);
+const OTHER_FORM_DELAY: Duration = Duration::from_millis(100);
 /// Maximum memory of a read in the calling task.
 pub const SMALL_BYTES: u64 = 1 << 20;
 /// Memory of a pair in addition to its key and value while it is read and encoded.
@@ -160,14 +160,17 @@ impl Admission {
             windows: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Streams are bounded, and so are the places that each holds.
                 wait_max: WINDOW_WAIT_MAX,
-                ..alike(WINDOWS_AT_ONCE)
+                ..alike(MAX_CONCURRENT_WINDOWS)
             }),
-            turns: Gate::new(alike(READS_AT_ONCE)),
-            hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(HASHES_AT_ONCE) }),
-            recounts: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(RECOUNTS_AT_ONCE) }),
-            conversions: Gate::new(alike(CONVERSIONS_AT_ONCE)),
+            turns: Gate::new(alike(MAX_CONCURRENT_READS)),
+            hashes: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(MAX_CONCURRENT_HASHES) }),
+            recounts: Gate::new(Bounds { waiting_max: HASHES_WAITING_MAX, ..alike(MAX_CONCURRENT_RECOUNTS) }),
+            conversions: Gate::new(alike(MAX_CONCURRENT_CONVERSIONS)),
             txns: Gate::of_memory(with_reserve(TXN_BYTES, TXN_RESERVE, TXN_LIGHT_MAX), &memory),
-            snapshots: Gate::new(Bounds { waiting_max: SNAPSHOTS_WAITING_MAX, ..alike(SNAPSHOTS_AT_ONCE) }),
+            snapshots: Gate::new(Bounds {
+                waiting_max: SNAPSHOTS_WAITING_MAX,
+                ..alike(MAX_CONCURRENT_SNAPSHOTS)
+            }),
             commands: Gate::new(Bounds {
                 waiting_max: usize::MAX, // Their bytes are bounded.
                 waiting_weight_max: COMMAND_BYTES_WAITING_MAX,
@@ -253,7 +256,7 @@ impl Admission {
         loop {
             let entering = timed(Stage::Admission, self.answers.enter(client, wanted));
             let memory = if has_another_form && !self.memory.is_short() {
-                let Ok(Ok(memory)) = timeout(OTHER_FORM_AFTER, entering).await else { return Ok(None) };
+                let Ok(Ok(memory)) = timeout(OTHER_FORM_DELAY, entering).await else { return Ok(None) };
                 memory
             } else {
                 entering.await.map_err(|_| grpc_errors::reads_exhausted())?

@@ -165,8 +165,8 @@ async fn one_connection_cannot_take_all_turns() {
     for is_read in [true, false] {
         let admission = Arc::new(admission());
         let (turns, at_once) = match is_read {
-            true => (&admission.turns, READS_AT_ONCE / 2),
-            false => (&admission.conversions, CONVERSIONS_AT_ONCE / 2),
+            true => (&admission.turns, MAX_CONCURRENT_READS / 2),
+            false => (&admission.conversions, MAX_CONCURRENT_CONVERSIONS / 2),
         };
         let turns = Arc::clone(turns);
         let release = Arc::new(AtomicBool::new(false));

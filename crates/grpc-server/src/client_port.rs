@@ -41,7 +41,7 @@ use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
 
 /// Time for the first bytes of a connection, which holds a file descriptor in the meantime.
-const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(5);
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first bytes of every HTTP/2 connection, and of no HTTP/1 request.
 pub(crate) const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
@@ -203,7 +203,7 @@ where
     let PortShared { totals, stop } = shared;
     let totals = totals.of(origin.client.caller);
     let first = tokio::select! {
-        first = tokio::time::timeout(FIRST_BYTES_WITHIN, socket.begins_with(HTTP2_PREFACE)) => first,
+        first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
         () = holder.displaced() => return None,
     };

@@ -22,7 +22,7 @@ use admission::Holder;
 use process::shutdown::Stop;
 
 /// Time for the head of the first request of a connection.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a head. Probes send a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
@@ -69,7 +69,7 @@ where
         .with_upgrades();
     let mut connection = Box::pin(connection);
     let mut without_head = pin!(async {
-        sleep(HEAD_WITHIN).await;
+        sleep(HEAD_TIMEOUT).await;
         if has_head.load(Relaxed) {
             std::future::pending::<()>().await;
         }
@@ -175,7 +175,7 @@ mod tests {
             let began = tokio::time::Instant::now();
             let ((), is_answered) = tokio::join!(serve(socket, router, &holder, &stop), talking);
             assert_eq!(is_answered, request.ends_with("\r\n\r\n"), "{request}");
-            assert!(is_answered || began.elapsed() >= HEAD_WITHIN);
+            assert!(is_answered || began.elapsed() >= HEAD_TIMEOUT);
         }
     }
 

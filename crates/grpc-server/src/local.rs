@@ -15,11 +15,11 @@ use admission::{ClientId, Holder};
 use auth::Origin;
 use process::shutdown::Stop;
 
-/// Concurrent calls per connection. Further ones wait for [`TURN_WITHIN`].
+/// Concurrent calls per connection. Further ones wait for [`TURN_TIMEOUT`].
 const CALLS_MAX: usize = 128;
 /// Time limit for that wait: streams may be endless, and the client may wait for a response before it
 /// closes one.
-const TURN_WITHIN: Duration = Duration::from_secs(5);
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection for JSON calls. Cheap to clone.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl LocalConnection {
 
     /// Returns a permit for a call. None if none becomes available in time.
     pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        timeout(TURN_WITHIN, Arc::clone(&self.calls).acquire_owned()).await.ok()?.ok()
+        timeout(TURN_TIMEOUT, Arc::clone(&self.calls).acquire_owned()).await.ok()?.ok()
     }
 
     /// Serves a call with requests from a channel, each with its prefix. Dropping the returned future

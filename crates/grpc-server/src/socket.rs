@@ -20,10 +20,10 @@ use transport::tls::Stream;
 
 /// Time for a client to take some of the written data. Its window and the socket's buffers are full by
 /// then, and the rest is in our memory.
-const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval between checks whether a client is still connected while the server does not read.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of bytes that identify the protocol.
 const FIRST_BYTES: usize = 4;
@@ -89,7 +89,7 @@ impl Socket {
     /// a protocol with one request at a time does not read ahead. Its owner must flush whenever it is
     /// polled.
     pub fn watch_for_end(&mut self) {
-        let mut looks = interval(LOOK_EVERY);
+        let mut looks = interval(CHECK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.reset();
         self.looks = Some(Box::new(looks));
@@ -136,7 +136,7 @@ impl Socket {
             self.deadline = None;
             return written;
         }
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(TAKEN_WITHIN)));
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(STALL_TIMEOUT)));
         deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }

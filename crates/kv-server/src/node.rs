@@ -57,10 +57,10 @@ const QUORUM_HEARTBEATS: u32 = 3;
 /// Short heartbeats leave no time for the syncs of a change of the leader.
 const QUORUM_WITHIN_MIN: Duration = Duration::from_millis(300);
 /// Of calls that were answered that the member stops: the time of a write to their clients.
-const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
 /// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
 /// end is given up.
-const CLOSE_WITHIN: Duration = Duration::from_secs(30);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -99,7 +99,7 @@ pub enum NodeError {
     #[error("wait for signals")]
     Signals(#[source] std::io::Error),
     #[error(
-        "write a last checkpoint: it did not end within {CLOSE_WITHIN:?}; what was acknowledged is in the log"
+        "write a last checkpoint: it did not end within {CLOSE_TIMEOUT:?}; what was acknowledged is in the log"
     )]
     Close,
 }
@@ -467,7 +467,7 @@ impl Running {
             () = waits_in_vain => clients.stop(),
         }
         self.member.raft.stop();
-        if timeout(ANSWER_WITHIN, permits.drained()).await.is_err() {
+        if timeout(RESPONSE_TIMEOUT, permits.drained()).await.is_err() {
             tracing::warn!("some client connections did not end in time");
         }
         let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
@@ -480,7 +480,7 @@ impl Running {
             watch_thread.stop();
             store_thread.stop();
         });
-        let closed = timeout(CLOSE_WITHIN, joined).await;
+        let closed = timeout(CLOSE_TIMEOUT, joined).await;
         self.peers_stopper.stop();
         match closed {
             Ok(Ok(())) => {}

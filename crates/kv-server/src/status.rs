@@ -37,7 +37,7 @@ use transport::tls::ShownAddress;
 /// Readers within this time get the same document.
 const KEPT: Duration = Duration::from_secs(1);
 /// The driver answers in microseconds, unless its turn is long.
-const PROGRESS_WITHIN: Duration = Duration::from_millis(200);
+const PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
 /// Of another member: all members and methods take less.
 const DOCUMENT_BYTES_MAX: usize = 256 << 10;
 /// Of all others: with more than 8 of them, each has less.
@@ -383,7 +383,7 @@ impl StatusShared {
                 }
             }
         };
-        let _later = tokio::time::timeout(PROGRESS_WITHIN, lags).await;
+        let _later = tokio::time::timeout(PROGRESS_TIMEOUT, lags).await;
         members
     }
 

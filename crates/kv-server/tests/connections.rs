@@ -570,7 +570,7 @@ async fn answers_of_elections_that_are_not_read_hold_a_bounded_amount_of_memory(
 }
 
 /// Sends `flood` again and again for `time`. When the member closes the connection, the next one follows
-/// after [`REDIAL_AFTER`]: what is measured is the cost of frames, not of new connections.
+/// after [`REDIAL_DELAY`]: what is measured is the cost of frames, not of new connections.
 fn flood(port: u16, flood: &dyn Fn(u32) -> Vec<u8>, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
@@ -594,11 +594,11 @@ fn flood(port: u16, flood: &dyn Fn(u32) -> Vec<u8>, time: Duration) {
                 out = flood(round);
             }
         }
-        std::thread::sleep(REDIAL_AFTER);
+        std::thread::sleep(REDIAL_DELAY);
     }
 }
 
-const REDIAL_AFTER: Duration = Duration::from_millis(50);
+const REDIAL_DELAY: Duration = Duration::from_millis(50);
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();

@@ -35,7 +35,7 @@ pub struct TlsOf {
 /// Number of task polls between two polls of the sockets. A connection that receives a large response is
 /// polled repeatedly, for 100 to 200 µs each: with tokio's default of 61, a concurrent put waited 10 ms for
 /// its first poll.
-const SOCKETS_EVERY: u32 = 16;
+const SOCKETS_INTERVAL: u32 = 16;
 
 pub struct Runtimes {
     pub clients: Runtime,
@@ -97,5 +97,5 @@ fn tls_threads(name: &str, count: usize) -> std::io::Result<Runtime> {
 
 fn threads(name: &str, count: usize) -> std::io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(count).thread_name(name).event_interval(SOCKETS_EVERY).enable_all().build()
+    builder.worker_threads(count).thread_name(name).event_interval(SOCKETS_INTERVAL).enable_all().build()
 }

@@ -34,7 +34,7 @@ const LOAD_MILLISECONDS: std::ops::Range<u64> = 5..250;
 /// Maximum time from exec to kill during the start-up of a member without a filling.
 const START_TIME: Duration = Duration::from_millis(60);
 /// Cycles between two progress lines.
-const TOLD_EVERY: u64 = 100;
+const REPORT_INTERVAL: u64 = 100;
 
 #[derive(Clone, Copy, Debug)]
 pub struct KillOptions {
@@ -149,7 +149,7 @@ impl Story {
             }
         }
         self.collect(load).await;
-        if self.cycles.is_multiple_of(TOLD_EVERY) {
+        if self.cycles.is_multiple_of(REPORT_INTERVAL) {
             say(&format!(
                 "{} kills in {} cycles, {} writes acknowledged, revision {}, {} s",
                 self.kills,

@@ -36,7 +36,7 @@ const BODY_BYTES_TOTAL: usize = 128 << 20;
 /// Additional reserve for bodies of users that do not fit into the total.
 const USER_BODY_BYTES: usize = 32 << 20;
 /// Interval between checks whether the caller of an incomplete body is over its share.
-const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
+const SHARE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between checks of the limits and the client's deadline while it takes no data.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Limit for unsent responses of one connection.
@@ -233,7 +233,7 @@ impl Account {
     /// Returns when incomplete bodies of the caller should be rejected.
     pub(super) async fn over_share(&self) {
         loop {
-            sleep(SHARE_LOOK_EVERY).await;
+            sleep(SHARE_CHECK_INTERVAL).await;
             if self.is_over_share() {
                 return;
             }

@@ -23,7 +23,7 @@ use super::grpc::{TIMEOUT, is_call, send_status};
 use super::meter::Meter;
 use super::methods::HotMethods;
 use super::relay::{self, GrpcService};
-use super::shared::{ConnectionLimits, ConnectionShared, LAST_ANSWER_WITHIN, LAST_BYTES_WITHIN};
+use super::shared::{ConnectionLimits, ConnectionShared, LAST_BYTES_TIMEOUT, LAST_RESPONSE_TIMEOUT};
 use super::streaming::{self, StreamMethods};
 use super::unary;
 use super::wire::{BegunRequest, RequestHead, Turn, Wire, WireDriver};
@@ -42,7 +42,7 @@ const READ_BYTES: usize = 16 << 10;
 /// a burst, and 1000 per second afterwards. Beyond it the connection is paused for the rest of the second.
 const RESETS_MAX: u32 = 20_000;
 /// Time for a client to take its pending responses, or [`UNSENT_PROGRESS_MAX`] bytes.
-const UNSENT_WITHIN: Duration = Duration::from_secs(60);
+const UNSENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// 16 KiB each second.
 const UNSENT_PROGRESS_MAX: usize = 1 << 20;
 /// Interval of checks by a connection that waits for other connections to take their responses; it also
@@ -269,7 +269,7 @@ enum Drain {
 
 impl Drain {
     /// Ready when the member has stopped, the client had its time, no call is open, and the client has
-    /// taken the responses or missed [`LAST_BYTES_WITHIN`]. Must be polled after the connection, which
+    /// taken the responses or missed [`LAST_BYTES_TIMEOUT`]. Must be polled after the connection, which
     /// writes, and before the last check of the output. `stopped` is created once per connection, because
     /// registering it takes a lock.
     fn poll_ended(
@@ -284,13 +284,13 @@ impl Drain {
                 Drain::No => {
                     ready!(stopped.as_mut().poll(context));
                     wire.shut_down();
-                    *self = Drain::Announced(Box::pin(sleep(LAST_ANSWER_WITHIN)));
+                    *self = Drain::Announced(Box::pin(sleep(LAST_RESPONSE_TIMEOUT)));
                 }
                 Drain::Announced(alarm) => {
                     ready!(alarm.as_mut().poll(context));
                     // The client may not have acknowledged GOAWAY, and continue to open streams.
                     wire.end_drain();
-                    *self = Drain::Final(Box::pin(sleep(LAST_BYTES_WITHIN)));
+                    *self = Drain::Final(Box::pin(sleep(LAST_BYTES_TIMEOUT)));
                 }
                 Drain::Final(_) if !is_idle => return Poll::Pending,
                 Drain::Final(_) if wire.is_written() => return Poll::Ready(()),
@@ -323,7 +323,7 @@ where
 {
     let opened = poll_fn(|context| connection.poll_open(context));
     tokio::select! {
-        opened = tokio::time::timeout(HANDSHAKE_WITHIN, opened) => opened.unwrap_or(false),
+        opened = tokio::time::timeout(HANDSHAKE_TIMEOUT, opened) => opened.unwrap_or(false),
         () = shared.stopped() => false,
         () = holder.displaced() => false,
     }
@@ -351,7 +351,7 @@ fn state_machine_limits(limits: ConnectionLimits) -> ::http2::Limits {
 const STREAMS_PER_TURN: u32 = 32;
 
 /// A client that does not complete the preface is disconnected after this long.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Detects a client that does not take its pending responses.
 #[derive(Default)]
@@ -376,9 +376,9 @@ impl UnsentProgress {
             self.check(account);
         }
         loop {
-            let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(UNSENT_WITHIN)));
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(UNSENT_TIMEOUT)));
             ready!(alarm.as_mut().poll(context));
-            alarm.as_mut().reset(Instant::now() + UNSENT_WITHIN);
+            alarm.as_mut().reset(Instant::now() + UNSENT_TIMEOUT);
             if !self.check(account) {
                 return Poll::Ready(());
             }
@@ -637,7 +637,7 @@ mod tests {
                 account.change_unsent(large, 0);
                 assert!(!is_stalled().await);
             }
-            tokio::time::advance(UNSENT_WITHIN).await;
+            tokio::time::advance(UNSENT_TIMEOUT).await;
             if is_given_up {
                 account.change_unsent(0, 1);
             }

@@ -7,8 +7,8 @@
 //! * A part is held until it is sent, or until other calls want its permit while the client takes less than
 //!   [`TURN_BYTES_MIN`] within [`TURN_QUANTUM`]. The rest is then dropped and produced again later, so that
 //!   a slow client delays other calls by no more than the quantum.
-//! * A client has to take [`PROGRESS_BYTES_MIN`] within [`PROGRESS_WITHIN`], and [`WANTED_BYTES_MIN`]
-//!   within [`WANTED_WITHIN`] if other calls want the memory that the response holds between its parts.
+//! * A client has to take [`PROGRESS_BYTES_MIN`] within [`PROGRESS_TIMEOUT`], and [`WANTED_BYTES_MIN`]
+//!   within [`WANTED_TIMEOUT`] if other calls want the memory that the response holds between its parts.
 //!   Otherwise the stream is reset with CANCEL, and the pinned memory is released. Time spent waiting for a
 //!   permit does not count.
 //! * A waiting call is dropped when its client resets it.
@@ -41,11 +41,11 @@ const TURN_QUANTUM_IF_SLOW: Duration = Duration::from_millis(10);
 /// 25 Mbit/s: 32 MiB in ten seconds.
 const TURN_BYTES_MIN: u64 = 320 << 10;
 /// A client that pauses for longer has given up, or holds block files and memory on purpose.
-const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 /// The default window: a client that reads takes at least this much in one read.
 const PROGRESS_BYTES_MIN: u64 = 64 << 10;
 /// Time for a client to take [`WANTED_BYTES_MIN`] if other calls want the memory of its response: 2 Mbit/s.
-const WANTED_WITHIN: Duration = Duration::from_secs(10);
+const WANTED_TIMEOUT: Duration = Duration::from_secs(10);
 const WANTED_BYTES_MIN: u64 = 5 << 19;
 
 /// Sends headers, the message and trailers, or only a status if there is no message. `stopped` returns when
@@ -57,7 +57,7 @@ pub(super) async fn send<L: LongAnswer>(
 ) -> Result<(), StreamEnded> {
     tokio::select! {
         biased;
-        sent = send_whole(&mut writer, answer, PROGRESS_WITHIN) => sent,
+        sent = send_whole(&mut writer, answer, PROGRESS_TIMEOUT) => sent,
         () = stopped => {
             writer.send_reset(ErrorCode::REFUSED_STREAM);
             Ok(())
@@ -199,7 +199,7 @@ impl LongProgress {
                 Some(_) => self.turn_quantum,
                 // No timer: thousands may wait without a permit.
                 None => {
-                    let due = (self.wanted.1 + WANTED_WITHIN).min(self.any.1 + self.within);
+                    let due = (self.wanted.1 + WANTED_TIMEOUT).min(self.any.1 + self.within);
                     due.saturating_duration_since(Instant::now())
                 }
             };
@@ -215,7 +215,7 @@ impl LongProgress {
         if self.sent - self.any.0 >= PROGRESS_BYTES_MIN {
             self.any = (self.sent, now);
         }
-        let is_due = now >= self.wanted.1 + WANTED_WITHIN;
+        let is_due = now >= self.wanted.1 + WANTED_TIMEOUT;
         let is_slow = is_due && self.sent - self.wanted.0 < WANTED_BYTES_MIN;
         if is_due && !(is_slow && answer.is_wanted()) {
             self.wanted = (self.sent, now);

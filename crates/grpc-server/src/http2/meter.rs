@@ -9,7 +9,7 @@
 //! - A connection with unread stream requests is read slowly: one buffer per [`WAITING_PAUSE`]. It is not
 //!   stopped, because the client's data may include the window update that lets responses leave, after
 //!   which the requests are read. It fails when its client disconnects.
-//! - A header block must be complete within [`HEADERS_WITHIN`], or the connection fails.
+//! - A header block must be complete within [`HEADERS_TIMEOUT`], or the connection fails.
 //!
 //! Cost per request: no lock, no clock, no allocation.
 
@@ -39,7 +39,7 @@ const WAITING_BYTES_MAX: usize = 16 << 10;
 /// Interval between reads of a connection with unread requests: 300 of them send about 2.4 MB per second.
 const WAITING_PAUSE: Duration = Duration::from_secs(1);
 /// HEADERS and CONTINUATION of one request usually arrive in one packet or a few.
-const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tolerated number of early pings. The same as in etcd.
 const PING_STRIKES_MAX: u32 = 2;
@@ -188,7 +188,7 @@ impl Meter {
             self.headers_deadline = None;
             return Ok(());
         }
-        let deadline = self.headers_deadline.get_or_insert_with(|| Box::pin(sleep(HEADERS_WITHIN)));
+        let deadline = self.headers_deadline.get_or_insert_with(|| Box::pin(sleep(HEADERS_TIMEOUT)));
         if deadline.as_mut().poll(context).is_ready() {
             return Err(io::ErrorKind::TimedOut.into());
         }

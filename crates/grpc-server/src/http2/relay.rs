@@ -4,9 +4,9 @@
 //!   body until the call is answered.
 //! * What is next of an answer is made when the connection has room for it. An answer that holds admitted
 //!   memory, in the extensions of its response, goes on: others wait for that.
-//! * A body that is not complete counts against the bounds of `account` and has [`BODY_WITHIN`] to arrive.
+//! * A body that is not complete counts against the bounds of `account` and has [`BODY_TIMEOUT`] to arrive.
 //!   One that is not of gRPC may be a stream without an end: its reader counts and bounds what it holds.
-//! * A call that is answered before its request has ended has [`REST_WITHIN`] to end it, and is reset then.
+//! * A call that is answered before its request has ended has [`REST_TIMEOUT`] to end it, and is reset then.
 //!   What comes in that time is discarded.
 //! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
 //!   have no end. One that has not begun its answer may finish.
@@ -31,12 +31,12 @@ use super::account::{Account, Body as Counted, RelayedCall, Room};
 use super::grpc::{is_call, send_data, send_status, send_status_after_headers};
 use super::long::unless_reset;
 use super::shared::{ConnectionShared, stopped_for_requests};
-use super::unary::BODY_WITHIN;
+use super::unary::BODY_TIMEOUT;
 use super::wire::{BodyReader, RequestHead, StreamWriter, response_block, trailers_block};
 
 /// Time for the rest of a request after its response. A reset together with the response makes some clients
 /// drop the response: curl 7.88 does in one of seven calls.
-const REST_WITHIN: Duration = Duration::from_secs(1);
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Any server of gRPC requests: tonic's routes, with or without layers.
 pub trait GrpcService:
@@ -92,13 +92,13 @@ pub(super) fn spawn<S: GrpcService>(
     });
 }
 
-/// Keeps the stream open after the response until its request is complete, for [`REST_WITHIN`] or until
+/// Keeps the stream open after the response until its request is complete, for [`REST_TIMEOUT`] or until
 /// `stop`.
 async fn wait_for_end(writer: &mut StreamWriter, mut stop: watch::Receiver<bool>) {
     tokio::select! {
         biased;
         () = poll_fn(|context| writer.poll_request_end(context)) => {}
-        () = sleep(REST_WITHIN) => {}
+        () = sleep(REST_TIMEOUT) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
 }
@@ -195,7 +195,7 @@ async fn too_late(counted: Option<(Arc<Account>, bool)>, stop: watch::Receiver<b
     };
     tokio::select! {
         () = account.over_share(), if !is_users => grpc_errors::too_many_request_bytes(),
-        () = sleep(BODY_WITHIN) => grpc_errors::incomplete_too_long(),
+        () = sleep(BODY_TIMEOUT) => grpc_errors::incomplete_too_long(),
         () = stopped => grpc_errors::stopped(),
     }
 }

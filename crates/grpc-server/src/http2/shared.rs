@@ -41,11 +41,11 @@ impl ConnectionLimits {
 /// Time after the member stops for a client to stop opening streams, to send the rest of incomplete
 /// requests, and to read its last responses. Without it, incomplete requests would delay the stop
 /// indefinitely.
-pub(super) const LAST_ANSWER_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time after that for response bytes in the output. Both together are shorter than the time that a
 /// stopping member waits for its connections.
-pub(super) const LAST_BYTES_WITHIN: Duration = Duration::from_secs(4);
+pub(super) const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// State shared by the calls of one connection.
 pub struct ConnectionShared {
@@ -85,5 +85,5 @@ impl ConnectionShared {
 /// Returns when a stopping member no longer waits for the rest of requests.
 pub(super) async fn stopped_for_requests(mut stop: watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await); // An error means that the sender was dropped.
-    sleep(LAST_ANSWER_WITHIN).await;
+    sleep(LAST_RESPONSE_TIMEOUT).await;
 }

@@ -24,7 +24,7 @@ use super::shared::{ConnectionShared, stopped_for_requests};
 use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire};
 
 /// Time for a complete request to arrive: 2 MiB at 35 KB/s.
-pub(super) const BODY_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves a call with a complete message, if it does not have to wait. Returns whether the response was
 /// sent.
@@ -126,7 +126,7 @@ async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
     };
     tokio::select! {
         () = ended => {}
-        () = tokio::time::sleep(BODY_WITHIN) => {}
+        () = tokio::time::sleep(BODY_TIMEOUT) => {}
         () = shared.stopped() => {}
     }
 }
@@ -169,7 +169,7 @@ async fn read_in_time(
     }
 }
 
-/// Continues reading until the call's deadline, for [`BODY_WITHIN`] at most, or until a stopping member
+/// Continues reading until the call's deadline, for [`BODY_TIMEOUT`] at most, or until a stopping member
 /// cancels it; for calls without a user, also until the client exceeds its quota.
 async fn read_before(
     deadline: Option<Instant>,
@@ -177,7 +177,7 @@ async fn read_before(
     shared: &ConnectionShared,
     is_users: bool,
 ) -> Result<UnaryMessage, ReadError> {
-    let latest = Instant::now() + BODY_WITHIN;
+    let latest = Instant::now() + BODY_TIMEOUT;
     let reading = async {
         tokio::select! {
             biased;

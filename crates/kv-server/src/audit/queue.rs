@@ -37,7 +37,7 @@ const GROUP_PART: usize = 32;
 /// Maximum number of lines per write.
 const BATCH_LINES_MAX: usize = 256;
 /// Time limit for writing the remaining lines at exit, so that a stuck target does not block it.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the audit log cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -132,12 +132,12 @@ impl AuditQueue {
         usize::try_from(hash).expect("a group is below GROUPS")
     }
 
-    /// Waits until all queued lines are written, for [`CLOSE_WITHIN`] at most. Blocks.
+    /// Waits until all queued lines are written, for [`CLOSE_TIMEOUT`] at most. Blocks.
     pub fn close(&self) {
         let (written, wait) = sync_channel(1);
         // A full queue means that the target is stuck, so this does not wait for it.
         if self.items.try_send(Item::Close(written)).is_ok() {
-            let _stuck = wait.recv_timeout(CLOSE_WITHIN);
+            let _stuck = wait.recv_timeout(CLOSE_TIMEOUT);
         }
     }
 }

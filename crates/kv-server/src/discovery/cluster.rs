@@ -25,7 +25,7 @@ use transport::tls::Dialer;
 
 const REGISTRY: &str = "/_etcd/registry";
 /// Polling interval. Members of a new cluster are started within seconds or minutes.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Initial and maximum backoff after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ pub async fn join(
                 "found peers from discovery server; waiting for more peers"
             );
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 

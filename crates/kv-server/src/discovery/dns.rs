@@ -17,7 +17,7 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE
 const CONFIGURATION: &str = "/etc/resolv.conf";
 const SERVERS_MAX: usize = 3;
 const ATTEMPTS: usize = 2;
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Receive buffer size. Responses without EDNS have at most 512 bytes; some servers exceed that.
 const DATAGRAM_BYTES: usize = 4096;
 
@@ -32,7 +32,7 @@ pub struct ServiceTarget {
 /// Returns the targets of `name`, at least one, ordered by priority.
 pub fn lookup(name: &str) -> Result<Vec<ServiceTarget>, String> {
     let configuration = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
-    lookup_at(&servers(&configuration), name, ANSWER_WITHIN)
+    lookup_at(&servers(&configuration), name, RESPONSE_TIMEOUT)
 }
 
 /// Returns the configured name servers, or localhost if there are none.

@@ -32,7 +32,7 @@ use telemetry::metrics::{Metrics, Stage, timed};
 use telemetry::usage::Usage;
 
 /// Timeout of a leadership transfer. A responsive successor takes over within a few round trips.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(3);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Interval between two quorum checks.
 const QUORUM_PAUSE: Duration = Duration::from_millis(20);
 
@@ -282,7 +282,7 @@ async fn replicated(
 }
 
 async fn note_hand_over(moving: impl Future<Output = Result<(), TransferError>>) {
-    match tokio::time::timeout(HAND_OVER_WITHIN, moving).await {
+    match tokio::time::timeout(TRANSFER_TIMEOUT, moving).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
         Err(_) => tracing::warn!("leadership was not handed over in time"),

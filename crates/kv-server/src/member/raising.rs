@@ -21,12 +21,12 @@ use process::log::causes;
 use process::shutdown::Stop;
 
 /// Interval between two checks. Members announce their level on each connect, and every five seconds.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval when the level is the highest that this member supports.
-const LOOK_IF_HIGHEST_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL_AT_HIGHEST: Duration = Duration::from_secs(5);
 /// Lag after which the raise is proposed again. If the member was merely slow, the second raise has no
 /// effect.
-const AGAIN_AFTER: Duration = Duration::from_secs(15);
+const RETRY_DELAY: Duration = Duration::from_secs(15);
 
 /// Runs until `stop`.
 pub(crate) fn start(member: &Arc<Member>, stop: &Stop) {
@@ -45,7 +45,7 @@ async fn look_at_intervals(member: &Member) -> Infallible {
     loop {
         // The level cannot exceed the one supported here; then only lagging members are of interest.
         let is_highest = member.level.get() >= CommandLevel::OWN && lagging_since.is_none();
-        sleep(if is_highest { LOOK_IF_HIGHEST_EVERY } else { LOOK_EVERY }).await;
+        sleep(if is_highest { CHECK_INTERVAL_AT_HIGHEST } else { CHECK_INTERVAL }).await;
         if member.status().leader != Some(member.ids.member) {
             lagging_since = None;
             let leads = |leader: &Option<u64>| *leader == Some(member.ids.member);
@@ -102,7 +102,7 @@ impl RaiseCheck<'_> {
             *lagging_since = None;
             return None;
         };
-        if lagging_since.get_or_insert_with(Instant::now).elapsed() < AGAIN_AFTER {
+        if lagging_since.get_or_insert_with(Instant::now).elapsed() < RETRY_DELAY {
             return None;
         }
         *lagging_since = None;
@@ -216,7 +216,7 @@ mod tests {
             let others = Others([[known, known]; 2], cluster);
             let look = look(own, &others);
             assert_eq!(look.next(&mut since).await, None, "it may be about to apply it");
-            tokio::time::advance(AGAIN_AFTER).await;
+            tokio::time::advance(RETRY_DELAY).await;
             let again = look.next(&mut since).await;
             assert_eq!(again, is_proposed.then(|| level::raise_to(own, &look.members, 9)));
             assert_eq!(look.next(&mut since).await, None, "it has time again");

@@ -12,7 +12,7 @@ use raft_node::{FirstState, Inbox, Inquiry, LogIndex, LogPosition, PeerState, Te
 use tokio::task::JoinSet;
 
 use super::context::Context;
-use super::link::{ASK_WITHIN, Backoff, dial, running_cluster};
+use super::link::{Backoff, REQUEST_TIMEOUT, dial, running_cluster};
 use super::transport::Peers;
 use data_dir::FirstMember;
 use data_dir::bootstrap::RunningCluster;
@@ -118,7 +118,8 @@ async fn ask_all(peers: &Peers, others: &[FirstMember], inquiry: &mut Inquiry, i
         let (context, to, urls) = (peers.context().clone(), member.id, peers.urls(member.id));
         asking.spawn(async move {
             for url in urls {
-                if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, ask(&context, to, &url)).await {
+                if let Ok(Some(answer)) = tokio::time::timeout(REQUEST_TIMEOUT, ask(&context, to, &url)).await
+                {
                     return Some((to, answer));
                 }
             }

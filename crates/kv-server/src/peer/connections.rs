@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   accept ──▶ stranger ──hello accepted──▶ connection of a member
-//!                 └── GREET_WITHIN passed, or evicted ──▶ closed
+//!                 └── HELLO_TIMEOUT passed, or evicted ──▶ closed
 //! ```
 //!
 //! Invariants:
@@ -40,7 +40,7 @@ const STRANGERS_PART: (usize, usize) = (3, 8);
 /// as dead.
 const MEMBER_CONNECTIONS_MAX: usize = 8;
 /// Timeout from accept to an accepted hello. A member sends its hello with its first request.
-pub(super) const GREET_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes read from a stranger. Preface, settings, headers and hello take less than a kilobyte; later
 /// bytes stay in the socket buffer until the hello is accepted.
 const STRANGER_BYTES_MAX: usize = 64 << 10;
@@ -123,7 +123,7 @@ impl PeerSocket {
     /// Completes when the connection must be closed: evicted, or no hello in time.
     pub(super) async fn must_close(&self) {
         let greeting = async {
-            tokio::time::sleep(GREET_WITHIN).await;
+            tokio::time::sleep(HELLO_TIMEOUT).await;
             if self.shared.has_greeted.load(Ordering::Acquire) {
                 std::future::pending::<()>().await;
             }

@@ -45,15 +45,15 @@ const _: () = assert!(BatchKind::COUNT * BATCHES_MAX <= STREAMS_MAX as usize / 2
 const NEXT_BATCH_MIN: usize = 256;
 /// or once its first request has waited this long. Small batches cost the members nearly as much as large
 /// ones. Usually the previous batch finishes earlier, after a round trip and a sync.
-const NEXT_BATCH_WITHIN: Duration = Duration::from_millis(10);
+const NEXT_BATCH_TIMEOUT: Duration = Duration::from_millis(10);
 /// Retry interval while there is no leader.
-const RETRY_EVERY: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum IDs per request. A response takes at most 22 bytes for each.
 const IDS_MAX: usize = 2_048;
 /// Timeout of a call to the leader: covers a sync of its disk, and the revocation of an expired lease. The
 /// caller then retries, possibly with another leader.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Request to the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Batches {
         if self.waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
             return None;
         }
-        let mut is_due = pin!(sleep(NEXT_BATCH_WITHIN));
+        let mut is_due = pin!(sleep(NEXT_BATCH_TIMEOUT));
         while self.has_to_wait(batch.len(), is_due.is_elapsed()) {
             let room = BATCH_MAX - batch.len();
             tokio::select! {
@@ -291,10 +291,10 @@ impl LeaseService {
                 Ok(Err(error)) => error,
                 Err(_) => LeaseError::Timeout,
             };
-            if !error.is_passing() || Instant::now() + RETRY_EVERY >= deadline {
+            if !error.is_passing() || Instant::now() + RETRY_INTERVAL >= deadline {
                 return Err(error);
             }
-            sleep(RETRY_EVERY).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -344,7 +344,7 @@ impl<C> Kept<C> {
 impl LeaderLink {
     /// Returns results in the order of the IDs. Results of renewals contain only the TTL.
     async fn ask(&self, leader: u64, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
-        let deadline = Instant::now() + ANSWER_WITHIN;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         let connected = timeout_at(deadline, self.connection(leader)).await.ok().flatten();
         let used = connected.ok_or(LeaseError::Unreachable)?;
         match timeout_at(deadline, self.ask_over(&used, question)).await {

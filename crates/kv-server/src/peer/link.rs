@@ -44,18 +44,18 @@ use transport::tls::Dialer;
 use super::context::{BATCH_BYTES_MAX, CLUSTER_MISMATCH, Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 
 /// A peer on the same continent answers a connect in a tenth of this.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A silent connection is asked for a sign of life this often. A member has two of them to each peer: asked
 /// every two seconds, they were the second cost of an idle cluster, after heartbeats.
-const ALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// And given up without one.
-const ALIVE_WITHIN: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Another reason why the same link is broken is logged so long after the last one.
-const SAID_AGAIN_AFTER: Duration = Duration::from_secs(30);
+const REPEATED_LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// Between two measurements of the round trip; etcd's figure.
-const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a member with an empty directory or log waits for an answer of a peer.
-pub(super) const ASK_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a peer answers: the members of the cluster at most.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -221,7 +221,7 @@ impl Link {
                     );
                 }
             }
-            tokio::time::sleep(PROBE_EVERY).await;
+            tokio::time::sleep(PROBE_INTERVAL).await;
         }
     }
 
@@ -247,7 +247,7 @@ impl Link {
             }
         };
         // One event can come with several texts in turn.
-        let is_new = |(said, at): &(String, Instant)| said != reason && at.elapsed() > SAID_AGAIN_AFTER;
+        let is_new = |(said, at): &(String, Instant)| said != reason && at.elapsed() > REPEATED_LOG_INTERVAL;
         if self.route.lane == Lane::Urgent && self.said.as_ref().is_none_or(is_new) && is_noted {
             let peer = format!("{:x}", self.route.to);
             if reason.starts_with(CLUSTER_MISMATCH) {
@@ -301,7 +301,7 @@ async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &S
                     let peer = format!("{to:x}");
                     tracing::info!(peer, ?listed, url, "a member does not answer yet where the list has it");
                 }
-                tokio::time::sleep(PROBE_EVERY).await;
+                tokio::time::sleep(PROBE_INTERVAL).await;
             }
         };
         tokio::select! {
@@ -334,11 +334,11 @@ pub(super) async fn dial_with(
 ) -> Result<PeerConnection, String> {
     let limit = |endpoint: Endpoint| {
         endpoint
-            .connect_timeout(CONNECT_WITHIN)
+            .connect_timeout(CONNECT_TIMEOUT)
             .initial_stream_window_size(window_bytes)
             .initial_connection_window_size(window_bytes)
-            .http2_keep_alive_interval(ALIVE_EVERY)
-            .keep_alive_timeout(ALIVE_WITHIN)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
     };
     let channel = dialer.channel_to(url, limit).await?;
@@ -381,7 +381,7 @@ pub async fn running_cluster(
             let mut client = dial(dialer, url).await.ok()?;
             client.members(MembersRequest {}).await.ok()
         };
-        let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await else { continue };
+        let Ok(Some(answer)) = tokio::time::timeout(REQUEST_TIMEOUT, asked).await else { continue };
         let MembersResponse { cluster_id, members, cluster_level } = answer.into_inner();
         let member = |member: PeerMember| FirstMember {
             id: member.id,
@@ -422,7 +422,7 @@ pub(super) async fn answer_of(dialer: &Dialer, urls: &[String], hello: Hello) ->
             let request = ProbeRequest { hello: Some(hello.clone()) };
             Some(dial(dialer, url).await.ok()?.probe(request).await.ok()?.into_inner())
         };
-        if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await
+        if let Ok(Some(answer)) = tokio::time::timeout(REQUEST_TIMEOUT, asked).await
             && (answer.cluster_id, answer.member_id) == (hello.cluster_id, hello.to)
         {
             return Some(answer);
@@ -461,7 +461,7 @@ pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Opt
         .collect();
     // All at once: on a first start, each takes the connection and serves it only when this member does too.
     let remembering = pin!(asking.filter_map(std::future::ready));
-    tokio::time::timeout(ASK_WITHIN, remembering.into_future()).await.ok()?.0
+    tokio::time::timeout(REQUEST_TIMEOUT, remembering.into_future()).await.ok()?.0
 }
 
 /// A peer that restarts is back within a second; dialling it more often has no use.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// (see docs/decisions).
 pub(super) const SLOWEST: f64 = (8 << 20) as f64;
 const STEP: f64 = SLOWEST;
-const JUDGED_EVERY: Duration = Duration::from_millis(200);
+const EVALUATION_INTERVAL: Duration = Duration::from_millis(200);
 /// Tolerance above the baseline, in addition to half of the baseline.
 const SLACK: Duration = Duration::from_micros(500);
 /// Maximum delay that is caught up: four chunks, or the delay of a timer.
@@ -95,7 +95,7 @@ impl Pace {
         self.sent += bytes as u64;
         self.share += bytes as f64 / self.store_bytes as f64;
         let passed = now.saturating_duration_since(self.judged);
-        if passed >= JUDGED_EVERY {
+        if passed >= EVALUATION_INTERVAL {
             let written = log.bytes.saturating_sub(self.log_before) as f64;
             let is_late = written > self.share * LOG_SHARE * self.log_bytes_max as f64;
             self.judge(self.sent as f64 / passed.as_secs_f64(), log.mean_since(self.before), is_late);

@@ -20,7 +20,7 @@ use transport::wire::Wire;
 /// Maximum size of request headers. A member sends a few hundred bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Interval of keep-alive pings on an idle connection.
-const ALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Serves the peer port until `stop`.
 pub fn serve(listeners: Vec<Port>, server: &PeerServer, stop: &Stop) {
@@ -66,7 +66,7 @@ async fn connection(
         .initial_connection_window_size(WINDOW_BYTES)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
-        .keep_alive_interval(ALIVE_EVERY)
+        .keep_alive_interval(KEEPALIVE_INTERVAL)
         .serve_connection(TokioIo::new(open.gate(stream)), TowerToHyperService::new(service));
     // No graceful shutdown: Raft retransmits in-flight messages. Errors are the peer's.
     tokio::select! {

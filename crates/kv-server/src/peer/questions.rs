@@ -19,16 +19,16 @@ use state_machine::CommandLevel;
 use tonic::{Response, Status};
 
 use super::context::hello;
-use super::link::{ASK_WITHIN, PeerConnection, answers_as, dial, reason_of};
+use super::link::{PeerConnection, REQUEST_TIMEOUT, answers_as, dial, reason_of};
 use crate::member::{Figures, Hasher};
 use data_dir::Identity;
 use transport::tls::Dialer;
 
 /// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
-const HASH_WITHIN: Duration = Duration::from_secs(120);
+const HASH_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time for a digest, which is in memory.
-const DIGEST_WITHIN: Duration = Duration::from_secs(2);
+const DIGEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave
 /// no answer.
@@ -109,7 +109,7 @@ pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Res
         let request = HistoryHashRequest { hello: Some(hello.clone()), revision: at };
         async move { client.history_hash(request).await }
     };
-    let answer = ask_in_turn(dialer, urls, HASH_WITHIN, call).await?;
+    let answer = ask_in_turn(dialer, urls, HASH_TIMEOUT, call).await?;
     let HistoryHashResponse { hash, compact_revision, hash_revision, revision } = answer;
     Ok(KvHash { hash, compact_revision, hash_revision, revision })
 }
@@ -130,7 +130,7 @@ pub async fn ask_digest(
     request: ChangesDigestRequest,
 ) -> Result<SpanDigest, String> {
     let call = |mut client: PeerConnection| async move { client.changes_digest(request).await };
-    Ok(match ask_linked(connection, DIGEST_WITHIN, call).await?.answer {
+    Ok(match ask_linked(connection, DIGEST_TIMEOUT, call).await?.answer {
         Some(Answer::Digest(digest)) => SpanDigest::Known(digest),
         Some(Answer::IsBehind(_)) => SpanDigest::NotYet,
         None => SpanDigest::NotKept,
@@ -138,7 +138,7 @@ pub async fn ask_digest(
 }
 
 /// Time for one part of a state, some thousands of records: its blocks may have to be read from a slow disk.
-const RECOUNT_WITHIN: Duration = Duration::from_secs(10);
+const RECOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The answer to a member.
 pub(crate) async fn recount(hasher: &Hasher, request: &RecountRequest) -> Result<RecountResponse, Status> {
@@ -166,7 +166,7 @@ pub async fn ask_recount(
     let (from, from_sub, to, to_sub) = (from.main, from.sub, to.main, to.sub);
     let request = RecountRequest { hello, from, from_sub, to, to_sub, compacted, applied };
     let call = |mut client: PeerConnection| async move { client.recount(request).await };
-    match ask_linked(connection, RECOUNT_WITHIN, call).await?.answer {
+    match ask_linked(connection, RECOUNT_TIMEOUT, call).await?.answer {
         Some(Recount::Digest(digest)) => Ok(RecountAnswer::Digest(digest)),
         Some(Recount::IsBehind(_)) => Ok(RecountAnswer::NotYet),
         Some(Recount::IsCompacted(_)) => Ok(RecountAnswer::Compacted),
@@ -182,5 +182,5 @@ pub async fn ask_figures(dialer: &Dialer, urls: &[String], hello: Hello, figures
         let request = FiguresRequest { hello: Some(hello.clone()), history };
         async move { client.figures(request).await }
     };
-    ask_in_turn(dialer, urls, ASK_WITHIN, call).await.ok().map(|answer| answer.document)
+    ask_in_turn(dialer, urls, REQUEST_TIMEOUT, call).await.ok().map(|answer| answer.document)
 }

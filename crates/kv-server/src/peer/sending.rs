@@ -46,7 +46,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 const WINDOW_BYTES: u32 = 1 << 20;
 /// Time without progress after which a stream is aborted. The last wait is for the receiver's sync of the
 /// whole store.
-const STALLED_AFTER: Duration = Duration::from_secs(120);
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Delay before a failure is reported: Raft would offer the snapshot again immediately.
 const FAILED_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 2 });
@@ -190,7 +190,7 @@ impl SnapshotSend {
         let streaming = client.snapshot(parts(export, hello, message, Arc::clone(&progress), metrics, pace));
         let ended = tokio::select! {
             ended = streaming => ended.map(drop).map_err(|status| reason_of(&status)),
-            () = progress.stalled() => Err(format!("the peer took nothing for {STALLED_AFTER:?}")),
+            () = progress.stalled() => Err(format!("the peer took nothing for {STALL_TIMEOUT:?}")),
         };
         if let Some(error) = progress.error.lock().take() {
             if matches!(error, mvcc::Error::Released) {
@@ -223,11 +223,11 @@ struct FollowerProgress {
 }
 
 impl FollowerProgress {
-    /// Completes when no chunk was sent for [`STALLED_AFTER`].
+    /// Completes when no chunk was sent for [`STALL_TIMEOUT`].
     async fn stalled(&self) {
         loop {
             let before = self.chunks.load(Ordering::Relaxed);
-            tokio::time::sleep(STALLED_AFTER).await;
+            tokio::time::sleep(STALL_TIMEOUT).await;
             if self.chunks.load(Ordering::Relaxed) == before {
                 return;
             }

@@ -36,7 +36,7 @@ use telemetry::metrics::{From, UnderWay};
 pub const CONNECTIONS_MAX: u32 = 256;
 
 /// How often Raft is asked what became of a received store.
-const SETTLE_EVERY: Duration = Duration::from_millis(100);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Raft takes a message in within a turn of its driver. One that it has not taken in after so many questions
 /// was lost.
 const UNHEARD_MAX: u32 = 100;
@@ -68,7 +68,7 @@ pub struct PeerServer {
 /// Strangers remembered; beyond it the memory begins anew.
 const REFUSALS_MAX: usize = 64;
 /// A refusal is logged at most this often: strangers choose what they are refused for.
-const REFUSAL_EVERY: Duration = Duration::from_secs(1);
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was logged of refused greetings.
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl RefusalLines {
         if self.said.get(&from).is_some_and(|said| said == reason) {
             return None;
         }
-        if self.logged.is_some_and(|logged| now < logged + REFUSAL_EVERY) {
+        if self.logged.is_some_and(|logged| now < logged + REFUSAL_INTERVAL) {
             self.unlogged += 1;
             return None;
         }
@@ -101,7 +101,7 @@ impl RefusalLines {
 
 /// A stream that gives nothing for this long is ended. A sender waits for a block of its disk, and for this
 /// member's.
-const PART_WITHIN: Duration = Duration::from_secs(60);
+const PART_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a stream must deliver on average once [`SLOW_FOR`] is over: a hundredth of what a sender gives at
 /// least.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
@@ -279,7 +279,7 @@ impl PeerServer {
             let part = tokio::select! {
                 biased;
                 () = reception.replaced() => return Err(not_received(&ReceiveError::Replaced)),
-                part = tokio::time::timeout(PART_WITHIN, parts.message()) => part,
+                part = tokio::time::timeout(PART_TIMEOUT, parts.message()) => part,
             };
             match part.map_err(|_| Status::deadline_exceeded("the stream stands still"))?? {
                 Some(part) => chunk = part.chunk,
@@ -496,7 +496,7 @@ fn not_received(error: &ReceiveError) -> Status {
 /// does hear of, it installs or says that it does not want it.
 async fn settle(incoming: ReceivePlace, inbox: Arc<dyn Inbox>, at: LogPosition) {
     for _ in 0..UNHEARD_MAX {
-        tokio::time::sleep(SETTLE_EVERY).await;
+        tokio::time::sleep(SETTLE_INTERVAL).await;
         if !incoming.holds(at) || inbox.commit() >= at.index {
             return;
         }
@@ -530,8 +530,8 @@ mod tests {
         assert_eq!(refusals.note(1, "a", now), Some(0));
         let logged = (0..1000u64).filter_map(|i| refusals.note(i, &format!("cluster {i}"), now)).count();
         assert_eq!((logged, refusals.unlogged), (0, 1000));
-        assert_eq!(refusals.note(2, "b", now + REFUSAL_EVERY), Some(1000));
-        assert_eq!(refusals.note(2, "b", now + 9 * REFUSAL_EVERY), None, "nothing new");
+        assert_eq!(refusals.note(2, "b", now + REFUSAL_INTERVAL), Some(1000));
+        assert_eq!(refusals.note(2, "b", now + 9 * REFUSAL_INTERVAL), None, "nothing new");
     }
 
     #[test]

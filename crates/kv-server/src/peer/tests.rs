@@ -329,7 +329,7 @@ async fn a_member_with_an_empty_log_asks_until_a_majority_of_the_others_has_answ
     let (peers, inbox, stop) = (Arc::clone(&one.peers), Arc::clone(&one.inbox), one.stop.clone());
     let mut asking = tokio::spawn(confirm(peers, inbox, FirstList::OfState, stop));
     // Member 3 accepts connections and does not answer; it begins to when the first round is over.
-    let waited = tokio::time::timeout(2 * link::ASK_WITHIN, &mut asking).await;
+    let waited = tokio::time::timeout(2 * link::REQUEST_TIMEOUT, &mut asking).await;
     waited.expect_err("one answer of a member that has a term is not enough");
     serve(vec![(third, None)], &three.server, &three.stop);
     tokio::time::timeout(PATIENCE, asking).await.expect("both answer").unwrap();

@@ -18,8 +18,8 @@ use tokio::sync::{Notify, watch};
 use super::context::Context;
 use super::introduction::{Introductions, Ticket, claimed, holds_all, listed, vouches};
 use super::link::{
-    ASK_WITHIN, LaneQueue, Link, PeerConnection, PushResult, Route, SharedActivity, answer_of, answers_as,
-    dial, running_cluster,
+    LaneQueue, Link, PeerConnection, PushResult, REQUEST_TIMEOUT, Route, SharedActivity, answer_of,
+    answers_as, dial, running_cluster,
 };
 use super::questions;
 use super::sending::Senders;
@@ -38,7 +38,7 @@ const URGENT_BYTES_MAX: usize = 1 << 20;
 /// About as many entries as Raft keeps in flight to one peer.
 const BULK_BYTES_MAX: usize = 32 << 20;
 /// Between two checks of the same claim. A hello that comes earlier is not checked, and comes again.
-const CLAIM_EVERY: Duration = Duration::from_millis(200);
+const CLAIM_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The ways to all other members.
 pub struct Peers {
@@ -215,7 +215,7 @@ impl Peers {
         runtime.spawn(async move {
             let checked = async {
                 peers.introduce(id, urls).await;
-                tokio::time::sleep(CLAIM_EVERY).await;
+                tokio::time::sleep(CLAIM_INTERVAL).await;
             };
             tokio::select! {
                 () = checked => {}
@@ -294,7 +294,7 @@ impl Peers {
                 let request = ProgressRequest { hello: Some(self.context.hello(leader)), member_id };
                 dial(&self.context.dialer, &url).await.ok()?.progress(request).await.ok()
             };
-            if let Ok(Some(answer)) = tokio::time::timeout(ASK_WITHIN, asked).await {
+            if let Ok(Some(answer)) = tokio::time::timeout(REQUEST_TIMEOUT, asked).await {
                 let ProgressResponse { matched, last_index, applied } = answer.into_inner();
                 let [matched, applied, last_index] =
                     [matched, applied.unwrap_or(matched), last_index].map(LogIndex);

@@ -34,10 +34,10 @@ use snapshot_file::{ExportError, SnapshotFile};
 const MESSAGE_BYTES: usize = 32 << 10;
 /// Bytes that are made in one turn. The memory of a stream is twice that.
 const PART_BYTES: usize = 512 << 10;
-/// Minimum rate of a client: 2 Mbit/s, after [`GRACE`], or the rate for the whole file in [`WITHIN`].
+/// Minimum rate of a client: 2 Mbit/s, after [`GRACE`], or the rate for the whole file in [`TRANSFER_TIMEOUT`].
 /// Compactions free no space in the meantime.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-const WITHIN: Duration = Duration::from_secs(2 * 3600);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 /// Additional time for the client at the minimum rate.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -173,7 +173,7 @@ impl Sending {
 
 /// Returns the minimum rate for a file of this size.
 fn slowest_pace(bytes: u64) -> u64 {
-    BYTES_PER_SECOND_MIN.max(bytes / WITHIN.as_secs())
+    BYTES_PER_SECOND_MIN.max(bytes / TRANSFER_TIMEOUT.as_secs())
 }
 
 /// Reports whether a client has taken too little since its stream started.

@@ -29,7 +29,7 @@ pub const INTERRUPTED_STATUS: u8 = 130;
 /// Frequent enough to look current, at negligible cost.
 const REFRESH: Duration = Duration::from_millis(200);
 /// Interval between lines without a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const BAR_WIDTH: usize = 24;
 /// Width of a terminal that does not report one.
 const COLUMNS: usize = 80;
@@ -175,7 +175,7 @@ impl ProgressView {
         let recent = Recent { start: now, seen: VecDeque::from([(now, 0, StepCounts::default())]) };
         let lines = !terminal && elsewhere == WithoutTerminal::Lines;
         let bar = terminal.then(|| if label.is_empty() { String::new() } else { format!("{label} ") });
-        Self { bar, line_due: lines.then(|| now + LINE_EVERY), show_due: now, recent }
+        Self { bar, line_due: lines.then(|| now + LINE_INTERVAL), show_due: now, recent }
     }
 
     /// Prints the progress if it is due.
@@ -190,7 +190,7 @@ impl ProgressView {
             redraw(&format!("{label}{}", moment.bar()));
         }
         if let Some(due) = self.line_due.as_mut().filter(|due| now >= **due) {
-            *due = now + LINE_EVERY;
+            *due = now + LINE_INTERVAL;
             note(&format!("{} of {} requests, {}", moment.done, moment.total, moment.text()));
         }
     }

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Shorter timeout for an unnamed member, because its address may not be reachable from here.
 const OTHER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Enough to share log syncs, and far below any limit of streams.
-const GRANTS_AT_ONCE: usize = 64;
+const MAX_CONCURRENT_GRANTS: usize = 64;
 
 /// Error of a survey or a call.
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +173,7 @@ impl AdminClient {
         let mut leases = Vec::with_capacity(count);
         while leases.len() < count {
             let mut calls = tokio::task::JoinSet::new();
-            for _ in leases.len()..count.min(leases.len() + GRANTS_AT_ONCE) {
+            for _ in leases.len()..count.min(leases.len() + MAX_CONCURRENT_GRANTS) {
                 let mut client = self.client.lease();
                 let request = LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
                 calls.spawn(async move { client.lease_grant(request).await });

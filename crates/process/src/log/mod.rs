@@ -41,7 +41,7 @@ pub use rotation::Rotation;
 const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];
 /// How long the end of the process waits for lines that were not written yet: an output that is stuck holds
 /// it up no longer.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
@@ -128,7 +128,7 @@ fn open(output: &LogOutput, rotation: Option<Rotation>) -> Result<Box<dyn Sink>,
 /// Waits until the lines so far were written, a second at most. Blocks.
 pub fn flush() {
     for outlet in RUNNING.get().iter().flat_map(|running| &running.outlets) {
-        outlet.flush(FLUSH_WITHIN);
+        outlet.flush(FLUSH_TIMEOUT);
     }
 }
 
@@ -204,7 +204,7 @@ impl io::Write for LineWriter<'_> {
     }
 }
 
-const LOGGED_EVERY: Duration = Duration::from_secs(1);
+const LOGGED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lines of the log that any client or peer can cause: one each second.
 #[derive(Debug, Default)]
@@ -216,7 +216,7 @@ pub struct Pace {
 impl Pace {
     /// Whether to log a line now, and how many before it were not.
     pub fn next(&mut self, now: Instant) -> Option<u64> {
-        if self.logged.is_some_and(|logged| now < logged + LOGGED_EVERY) {
+        if self.logged.is_some_and(|logged| now < logged + LOGGED_INTERVAL) {
             self.unlogged += 1;
             return None;
         }
@@ -234,6 +234,6 @@ mod tests {
         let (mut pace, now) = (Pace::default(), Instant::now());
         assert_eq!(pace.next(now), Some(0));
         assert!((0..1000).all(|_| pace.next(now).is_none()));
-        assert_eq!(pace.next(now + LOGGED_EVERY), Some(1000));
+        assert_eq!(pace.next(now + LOGGED_INTERVAL), Some(1000));
     }
 }

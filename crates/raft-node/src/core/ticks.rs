@@ -22,7 +22,7 @@ use raft::{CAMPAIGN_PRE_ELECTION, INVALID_ID, Progress, ProgressState, StateRole
 
 /// Election timeouts without a leader after which a member without its store campaigns. A member with its
 /// state is elected within three; if none was, the entries acknowledged by this one are missing elsewhere.
-const STORELESS_STANDS_AFTER: u32 = 5;
+const STORELESS_CAMPAIGN_DELAY: u32 = 5;
 
 use super::Core;
 use crate::{LogIndex, NodeId, Role};
@@ -93,7 +93,7 @@ impl Core {
         self.disk.ticks < self.election_ticks
             && !self.is_held()
             && self.waits_for_a_store()
-            && self.leaderless_ticks >= STORELESS_STANDS_AFTER * self.election_ticks
+            && self.leaderless_ticks >= STORELESS_CAMPAIGN_DELAY * self.election_ticks
     }
 
     /// Transfers leadership of a leader without its store, which cannot serve clients, to the first member

@@ -45,7 +45,7 @@ impl<T: Into<String>> From<T> for Breach {
 
 /// Interval, in entries, at which all members' state hashes are compared: hashing reads the
 /// complete store.
-const HASH_EVERY: u64 = 32;
+const HASH_INTERVAL: u64 = 32;
 
 #[derive(Debug)]
 struct AppliedCommand {
@@ -180,10 +180,10 @@ impl Truth {
         if let SpanDigest::Known(digest) = store.span_digest(at.index.saturating_sub(1), at.index) {
             self.digest(at.index, digest)?;
         }
-        if self.users.contains_key(&at.index) || at.index.0.is_multiple_of(HASH_EVERY) {
+        if self.users.contains_key(&at.index) || at.index.0.is_multiple_of(HASH_INTERVAL) {
             self.check_users(at.index, &users.state())?;
         }
-        if at.index.0.is_multiple_of(HASH_EVERY) {
+        if at.index.0.is_multiple_of(HASH_INTERVAL) {
             return self.state(at.index, store);
         }
         if self.memberships.contains_key(&at.index) { self.members(at.index, store) } else { Ok(()) }

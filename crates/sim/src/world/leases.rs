@@ -20,11 +20,11 @@ use crate::requests::{AfterLeaseAnswer, LeaseQuestion, RequestId, numbered};
 
 const TURN: u64 = LEASE_TURN.as_micros() as u64;
 /// How long the renewal of an expired lease waits until it is revoked.
-const REVOKED_WITHIN: u64 = SECOND;
+const REVOKE_TIMEOUT: u64 = SECOND;
 /// How often it looks.
-const LOOK_EVERY: u64 = 20 * MILLISECOND;
+const CHECK_INTERVAL: u64 = 20 * MILLISECOND;
 /// After this a member gives up a question that it passed on.
-const ANSWER_WITHIN: u64 = 3 * SECOND;
+const RESPONSE_TIMEOUT: u64 = 3 * SECOND;
 /// Before the end leaders propose nothing, so that all members apply the same entries.
 const LAST: u64 = 700 * MILLISECOND;
 /// From the beginning of a phase without faults until a leader of all has been found.
@@ -221,7 +221,7 @@ impl World {
             Some(leader) if leader == member => self.after(0, WorldEvent::Lease { to: leader, event: asked }),
             Some(leader) => {
                 let give_up = LeaseEvent::Answered { request, answers: None };
-                self.after(ANSWER_WITHIN, WorldEvent::Lease { to: member, event: give_up });
+                self.after(RESPONSE_TIMEOUT, WorldEvent::Lease { to: member, event: give_up });
                 if let Some(delay) = self.lease_delay(member, leader) {
                     self.after(delay, WorldEvent::Lease { to: leader, event: asked });
                 }
@@ -295,7 +295,7 @@ impl World {
         match step {
             RenewalStep::Require { record, must_confirm } => self.require(number, record, must_confirm),
             RenewalStep::AwaitRevoked(ids) => {
-                question.revoked = Some((ids, now + REVOKED_WITHIN));
+                question.revoked = Some((ids, now + REVOKE_TIMEOUT));
                 self.look_for_revoked(number);
             }
             RenewalStep::Answer(ttls) => self.reply(number, Some(ttls.into_iter().map(renewed).collect())),
@@ -325,7 +325,7 @@ impl World {
         let is_there = self.leasing(leader).table.get_all(&ids).iter().any(Option::is_some);
         if is_there && now < until {
             let event = LeaseEvent::Look { boot: self.see(leader).boots, question: number };
-            self.after(LOOK_EVERY, WorldEvent::Lease { to: leader, event });
+            self.after(CHECK_INTERVAL, WorldEvent::Lease { to: leader, event });
         } else {
             self.go_on(number);
         }

@@ -9,7 +9,7 @@ use crate::oracle::Breach;
 use crate::plan::{RunPlan, SECOND};
 
 /// Number of events between two comparisons of a part of all members' states.
-const RECOUNT_EVERY: u64 = 200;
+const RECOUNT_INTERVAL: u64 = 200;
 
 pub fn run(plan: RunPlan) -> Result<RunReport, Breach> {
     play(plan, None)
@@ -32,7 +32,7 @@ fn play(plan: RunPlan, trace: Option<Trace>) -> Result<RunReport, Breach> {
         world.truth.get().times.now = next.at;
         world.note(&next.what);
         world.guarded(|world| world.happen(next.what))?;
-        if world.report.events.is_multiple_of(RECOUNT_EVERY) {
+        if world.report.events.is_multiple_of(RECOUNT_INTERVAL) {
             world.guarded(World::recount)?;
         }
     }

@@ -13,9 +13,9 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tokio::runtime::Handle;
 
 /// The default timeout of OTLP clients. Includes connecting.
-const EXPORT_WITHIN: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits each batch to [`EXPORT_WITHIN`]. Logs when the collector starts and stops failing.
+/// Limits each batch to [`EXPORT_TIMEOUT`]. Logs when the collector starts and stops failing.
 #[derive(Debug)]
 pub struct BoundedExporter<E> {
     inner: E,
@@ -46,10 +46,10 @@ impl<E: SpanExporter> SpanExporter for BoundedExporter<E> {
     fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
         let sending = {
             let _inside = self.runtime.enter();
-            tokio::time::timeout(EXPORT_WITHIN, self.inner.export(batch))
+            tokio::time::timeout(EXPORT_TIMEOUT, self.inner.export(batch))
         };
         async move {
-            let result = sending.await.unwrap_or(Err(OTelSdkError::Timeout(EXPORT_WITHIN)));
+            let result = sending.await.unwrap_or(Err(OTelSdkError::Timeout(EXPORT_TIMEOUT)));
             self.note(&result);
             result
         }
@@ -87,8 +87,8 @@ mod tests {
         let exporter = BoundedExporter::new(Hesitant::default(), Handle::current());
         let began = tokio::time::Instant::now();
         let given_up = exporter.export(Vec::new()).await;
-        assert!(matches!(given_up, Err(OTelSdkError::Timeout(EXPORT_WITHIN))), "{given_up:?}");
-        assert!(began.elapsed() >= EXPORT_WITHIN && exporter.is_failing.load(Ordering::Relaxed));
+        assert!(matches!(given_up, Err(OTelSdkError::Timeout(EXPORT_TIMEOUT))), "{given_up:?}");
+        assert!(began.elapsed() >= EXPORT_TIMEOUT && exporter.is_failing.load(Ordering::Relaxed));
         exporter.export(Vec::new()).await.unwrap();
         assert!(!exporter.is_failing.load(Ordering::Relaxed));
     }

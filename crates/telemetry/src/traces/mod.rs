@@ -43,7 +43,7 @@ const STATE_BYTES_MAX: usize = 512;
 /// Maximum length of a parsed `traceparent`; a regular one has 55 bytes.
 const PARENT_BYTES_MAX: usize = 128;
 /// Limits the delay of process exit by an unresponsive collector.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sampling and destination of traces.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +127,7 @@ impl Traces {
     /// Flushes the queue and stops exporting. Takes at most 2 s. Must not be called on a runtime thread.
     pub fn close(&self) {
         let Some(exporting) = &self.0 else { return };
-        if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_WITHIN) {
+        if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_TIMEOUT) {
             tracing::warn!(%error, "the last traces were not sent");
         }
     }

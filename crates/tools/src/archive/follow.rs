@@ -37,11 +37,11 @@ use state_machine::Lineage;
 /// Delay before reconnecting, and before retrying a write.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Minimum interval between log lines about failures.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before a failed base is retried.
 const BASE_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum wait for the TTLs of a segment; for the last segment, the timeout.
-const TTLS_WITHIN: Duration = Duration::from_secs(2);
+const TTLS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Clock steps up to this size are not reported.
 const CLOCK_TOLERANCE_MS: i64 = 10_000;
 
@@ -216,7 +216,7 @@ impl Archiver {
     fn fail(&mut self, reason: &str) {
         self.metrics.failures.inc();
         self.note_behind();
-        if self.said.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+        if self.said.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.said = Some(Instant::now());
             say(&format!("revision {}: {reason}", self.last));
         }
@@ -407,7 +407,7 @@ impl Archiver {
         if !self.seam.is_confirmed(self.last) {
             return Ok(());
         }
-        let late = if self.closed.is_some() { TTLS_WITHIN } else { Duration::ZERO };
+        let late = if self.closed.is_some() { TTLS_TIMEOUT } else { Duration::ZERO };
         if self.segment_since.elapsed() >= self.options.segment_every.max(late) {
             self.close(session).await?;
             if self.seam.lineage.id == 0 {
@@ -529,7 +529,7 @@ impl Archiver {
                     self.close(session).await?;
                 }
                 if self.closed.is_some() {
-                    let _late = tokio::time::timeout(TTLS_WITHIN, self.ttls.answered()).await;
+                    let _late = tokio::time::timeout(TTLS_TIMEOUT, self.ttls.answered()).await;
                 }
             }
             None if self.closed.is_some() => self.finish(None).await?,

@@ -8,7 +8,7 @@ use super::segment::Lease;
 use crate::live_import::Session;
 
 /// Leases per batch. A batch succeeds or fails as a whole.
-const LEASES_AT_ONCE: usize = 256;
+const MAX_CONCURRENT_LEASES: usize = 256;
 
 /// Requested IDs, and those of them that exist, with their TTLs.
 type Answer = (Vec<i64>, Vec<(i64, i64)>);
@@ -55,7 +55,7 @@ impl Ttls {
         let (sender, answers) = mpsc::unbounded_channel();
         self.answers = Some(answers);
         tokio::spawn(async move {
-            for ids in ids.chunks(LEASES_AT_ONCE) {
+            for ids in ids.chunks(MAX_CONCURRENT_LEASES) {
                 let Ok(found) = session.ttls(ids).await else { return };
                 if sender.send((ids.to_vec(), found)).is_err() {
                     return;

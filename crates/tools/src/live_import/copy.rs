@@ -14,7 +14,7 @@ use super::source::Session;
 use process::files;
 
 /// Time without data after which the copy is restarted from another endpoint.
-const PART_WITHIN: Duration = Duration::from_secs(30);
+const PART_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Failure of the copy.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum CopyError {
     File { attempt: &'static str, path: PathBuf, source: io::Error },
     #[error("copy the source: {}", .0.message())]
     Source(Status),
-    #[error("the source sent no byte for {} s", PART_WITHIN.as_secs())]
+    #[error("the source sent no byte for {} s", PART_TIMEOUT.as_secs())]
     Silent,
     #[error("the source ended the stream with {0} bytes still to come")]
     Cut(u64),
@@ -55,6 +55,6 @@ pub async fn copy(
 }
 
 async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, CopyError> {
-    let answered = tokio::time::timeout(PART_WITHIN, call).await;
+    let answered = tokio::time::timeout(PART_TIMEOUT, call).await;
     answered.map_err(|_| CopyError::Silent)?.map_err(CopyError::Source)
 }

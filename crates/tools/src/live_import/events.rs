@@ -12,11 +12,11 @@ use tonic::{Status, Streaming};
 use super::source::{Head, Session};
 
 /// Polling interval of the source's revision.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without events, although the source is ahead, after which the watch fails.
-const EVENTS_WITHIN: Duration = Duration::from_secs(30);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of the first watch response.
-const WATCH_WITHIN: Duration = Duration::from_secs(10);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A message from the source.
 pub enum News {
@@ -37,7 +37,7 @@ pub struct Events {
 impl Events {
     /// Watches all keys, starting at `from`.
     pub async fn begin(session: &Session, from: i64) -> Result<Events, Status> {
-        let begun = tokio::time::timeout(WATCH_WITHIN, session.watch(from)).await;
+        let begun = tokio::time::timeout(WATCH_TIMEOUT, session.watch(from)).await;
         let events = begun.map_err(|_| Status::unavailable("no answer to a watch"))??;
         Ok(Events { events, heads: ask(session.clone()), moved: Instant::now() })
     }
@@ -71,7 +71,7 @@ impl Events {
         if head.revision <= revision {
             self.moved = Instant::now();
         }
-        match self.moved.elapsed() >= EVENTS_WITHIN {
+        match self.moved.elapsed() >= EVENTS_TIMEOUT {
             true => Err(Status::unavailable("the watch sends nothing")),
             false => Ok(()),
         }
@@ -88,7 +88,7 @@ fn ask(session: Session) -> mpsc::Receiver<Result<Head, Status>> {
             if answers.send(answer).await.is_err() || is_last {
                 return;
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
     receiver

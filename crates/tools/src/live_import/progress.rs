@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// Interval between progress messages.
-const SAY_EVERY: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of observations ahead of the copy: more than half an hour at one per second.
 const OBSERVED_MAX: usize = 2048;
 
@@ -53,7 +53,7 @@ impl ImportProgress {
     }
 
     fn is_due(&mut self) -> bool {
-        let is_due = self.said.is_none_or(|at| at.elapsed() >= SAY_EVERY);
+        let is_due = self.said.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
         if is_due {
             self.said = Some(Instant::now());
         }

@@ -19,17 +19,17 @@ use super::revisions::REVISION_BYTES_MAX;
 use crate::operator::OperatorClient;
 
 /// Timeout of short requests.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a hash, which reads the whole history.
-const HASH_WITHIN: Duration = Duration::from_secs(600);
+const HASH_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum number of concurrent TTL requests.
-const LEASES_AT_ONCE: usize = 64;
+const MAX_CONCURRENT_LEASES: usize = 64;
 
 /// Connection to one member of the source. Cheap to clone.
 #[derive(Clone)]
 pub struct Session {
     endless: Client,
-    /// Client with a deadline of [`ANSWER_WITHIN`].
+    /// Client with a deadline of [`RESPONSE_TIMEOUT`].
     brief: Client,
 }
 
@@ -51,7 +51,7 @@ impl Session {
     /// Connects to the first endpoint that is reachable and has a leader.
     pub async fn open(client: &mut OperatorClient) -> Result<Session, Status> {
         let endless = client.reached().await?.within(None);
-        Ok(Session { brief: endless.within(ANSWER_WITHIN), endless })
+        Ok(Session { brief: endless.within(RESPONSE_TIMEOUT), endless })
     }
 
     /// Returns the current revision, by a linearizable read.
@@ -100,7 +100,7 @@ impl Session {
 
     /// Returns the hash of the history up to a revision, or None if the revision is compacted.
     pub async fn hash(&self, revision: i64) -> Result<Option<Hash>, Status> {
-        let client = self.endless.within(HASH_WITHIN);
+        let client = self.endless.within(HASH_TIMEOUT);
         match client.maintenance().hash_kv(HashKvRequest { revision }).await {
             Ok(response) => {
                 let response = response.into_inner();
@@ -122,7 +122,8 @@ impl Session {
 
     /// Returns the granted TTLs of these leases, sorted by ID. Missing leases are omitted.
     pub async fn ttls(&self, ids: &[i64]) -> Result<Vec<(i64, i64)>, Status> {
-        let ttls = stream::iter(ids.iter().copied()).map(|id| self.ttl(id)).buffer_unordered(LEASES_AT_ONCE);
+        let ttls =
+            stream::iter(ids.iter().copied()).map(|id| self.ttl(id)).buffer_unordered(MAX_CONCURRENT_LEASES);
         let mut leases: Vec<(i64, i64)> =
             ttls.try_filter_map(|lease| async move { Ok(lease) }).try_collect().await?;
         leases.sort_unstable();

@@ -18,13 +18,13 @@ use config::PortTls;
 use transport::tls::{Dialer, TlsError, broken};
 
 /// Timeout for connecting, and for requests that do not wait.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a membership change, which may have to wait for an election.
-const CHANGE_WITHIN: Duration = Duration::from_secs(20);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Timeout for the first response of any endpoint. If no endpoint ever responds, URLs or certificates may be
 /// wrong.
-const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prefix of members' error messages.
 const OF_MEMBER: &str = "etcdserver: ";
@@ -71,7 +71,7 @@ impl OperatorClient {
             token: None,
             asked: None,
             has_answered: false,
-            first_answer_within: FIRST_ANSWER_WITHIN,
+            first_answer_within: FIRST_RESPONSE_TIMEOUT,
         })
     }
 
@@ -165,7 +165,7 @@ impl OperatorClient {
         let mut refused = Status::unavailable("the member has no client URL");
         for url in &member.client_ur_ls {
             let request = ReseedRequest { member_id: member.id };
-            let asked = async { self.dial(url).await?.within(CHANGE_WITHIN).repair().reseed(request).await };
+            let asked = async { self.dial(url).await?.within(CHANGE_TIMEOUT).repair().reseed(request).await };
             match asked.await {
                 Ok(answered) => return Ok(answered.get_ref().installed),
                 Err(status) if status.code() == Code::FailedPrecondition => return Err(status),
@@ -264,7 +264,7 @@ impl OperatorClient {
     }
 
     async fn changing(&mut self) -> Result<Client, Status> {
-        Ok(self.reached().await?.within(CHANGE_WITHIN))
+        Ok(self.reached().await?.within(CHANGE_TIMEOUT))
     }
 
     async fn logged_in(&mut self, client: Client) -> Result<Client, Status> {
@@ -280,9 +280,9 @@ impl OperatorClient {
 
     async fn dial(&self, url: &str) -> Result<Client, Status> {
         // Requests have a deadline, streams do not.
-        let limit = |endpoint: Endpoint| endpoint.connect_timeout(ANSWER_WITHIN);
+        let limit = |endpoint: Endpoint| endpoint.connect_timeout(RESPONSE_TIMEOUT);
         let channel = self.dialer.channel_to(url, limit).await.map_err(Status::unavailable)?;
-        Ok(Client::new(channel).with_token(self.token.clone()).within(ANSWER_WITHIN))
+        Ok(Client::new(channel).with_token(self.token.clone()).within(RESPONSE_TIMEOUT))
     }
 }
 

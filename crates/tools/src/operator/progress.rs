@@ -8,9 +8,9 @@ use tonic::Status;
 
 use super::client::may_pass;
 
-const STEP_EVERY: Duration = Duration::from_millis(500);
+const STEP_INTERVAL: Duration = Duration::from_millis(500);
 /// Minimum interval between lines about the same wait.
-const SAY_EVERY: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Result of a step.
 pub enum StepReport {
@@ -56,7 +56,7 @@ pub async fn run<R: Error + 'static>(
         if said.moved.elapsed() >= patience {
             return Err(RunError::Stuck { seconds: patience.as_secs(), reason: said.line });
         }
-        tokio::time::sleep(STEP_EVERY).await;
+        tokio::time::sleep(STEP_INTERVAL).await;
     }
 }
 
@@ -92,7 +92,7 @@ impl PrintedLine {
             self.moved = now;
         }
         let is_same_wait = is_gradual && self.is_gradual;
-        if is_new && !is_same_wait || now - self.at >= SAY_EVERY {
+        if is_new && !is_same_wait || now - self.at >= LOG_INTERVAL {
             say(&line);
             (self.line, self.at, self.is_gradual) = (line, now, is_gradual);
         }

@@ -15,7 +15,7 @@ use crate::failure::{Attempt, Result};
 /// Concurrent puts: enough to share syncs, few enough for any limit on concurrent calls.
 const CALLERS: u32 = 32;
 const RETRIES_MAX: u32 = 20;
-const RETRY_AFTER: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Keys `attack/0000000` and following, or with another prefix, and values that do not compress.
@@ -67,7 +67,7 @@ async fn fill_named(prefix: &'static str, port: u16, preload: &Preload) -> Resul
                     if answer.is_ok() {
                         break;
                     }
-                    tokio::time::sleep(RETRY_AFTER).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                     answer = kv.put(put.clone()).await;
                 }
                 answer?;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::attacks::ground::{Ground, Ledger};
 use super::catalogue::Attack;
 use super::figures::load::HealthyLoad;
-use super::figures::outcome::{AttackOutcome, Findings, NORMAL_WINDOW, SETTLE_WITHIN, Times, Usages};
+use super::figures::outcome::{AttackOutcome, Findings, NORMAL_WINDOW, SETTLE_TIMEOUT, Times, Usages};
 use super::figures::process::{PeakMemory, ProcessUsage};
 use super::preload;
 use super::target::{AttackTarget, ClusterSetup, ProgramKind, ServerProgram};
@@ -25,8 +25,8 @@ use crate::failure::{ExperimentError, Result};
 
 const WARM_UP: Duration = Duration::from_secs(1);
 const CALM_MAX: Duration = Duration::from_secs(5);
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
-const ENDED_ASKED_EVERY: Duration = Duration::from_millis(50);
+const SETTLED_TIMEOUT: Duration = Duration::from_secs(60);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub struct Trial<'a> {
     pub bench: &'a Environment,
@@ -67,7 +67,7 @@ impl Trial<'_> {
             match number {
                 0 => {}
                 1 => {
-                    ended = wait(&mut target, Instant::now() + SETTLE_WITHIN, None, &mut usages).await;
+                    ended = wait(&mut target, Instant::now() + SETTLE_TIMEOUT, None, &mut usages).await;
                     usages.first = Some(ProcessUsage::of_all(&pids));
                 }
                 _ => tokio::time::sleep(NORMAL_WINDOW).await,
@@ -90,7 +90,7 @@ impl Trial<'_> {
         }
         let over = Instant::now();
         if ended.is_none() {
-            ended = wait(&mut target, over + SETTLE_WITHIN, None, &mut usages).await;
+            ended = wait(&mut target, over + SETTLE_TIMEOUT, None, &mut usages).await;
             usages.left = settled(&pids, usages.first).await;
             tokio::time::sleep(NORMAL_WINDOW).await;
         }
@@ -155,10 +155,10 @@ async fn settled(pids: &[u32], first: Option<ProcessUsage>) -> ProcessUsage {
     loop {
         let usage = ProcessUsage::of_all(pids);
         let is_settled = first.is_none_or(|first| usage.descriptors <= first.descriptors);
-        if is_settled || began.elapsed() > SETTLED_WITHIN {
+        if is_settled || began.elapsed() > SETTLED_TIMEOUT {
             return usage;
         }
-        tokio::time::sleep(ENDED_ASKED_EVERY).await;
+        tokio::time::sleep(EXIT_POLL_INTERVAL).await;
     }
 }
 
@@ -177,7 +177,7 @@ async fn wait(
         if let Some(pids) = pids {
             usages.over = ProcessUsage::of_all(pids);
         }
-        tokio::time::sleep_until(until.min(Instant::now() + ENDED_ASKED_EVERY)).await;
+        tokio::time::sleep_until(until.min(Instant::now() + EXIT_POLL_INTERVAL)).await;
     }
     target.ended()
 }

@@ -18,7 +18,7 @@ use crate::failure::Result;
 /// Acknowledged writes of the last round that are read back at their own revision.
 const HISTORY_SAMPLE: usize = 30;
 /// Interval between two comparisons of members that have compacted up to different revisions.
-const COMPARED_EVERY: Duration = Duration::from_millis(20);
+const COMPARE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Kinds of violation, each with its messages.
 pub type Violations = Vec<(&'static str, Vec<String>)>;
@@ -90,7 +90,7 @@ pub async fn check_equal(ports: &[u16], revision: i64, patience: Duration) -> Re
         if comparable || Instant::now() > deadline {
             return Ok(vec![("hash", vec![format!("members differ at revision {revision}: {hashes:?}")])]);
         }
-        tokio::time::sleep(COMPARED_EVERY).await;
+        tokio::time::sleep(COMPARE_INTERVAL).await;
     }
 }
 

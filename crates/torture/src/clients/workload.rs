@@ -24,7 +24,7 @@ use super::client::MemberClient;
 
 /// Timeout after which the fate of a call counts as unknown.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-const AGAIN_AFTER: Duration = Duration::from_millis(5);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// Error of a learner that rejects a write; such a request is never applied.
 const LEARNER: &str = "rpc not supported for learner";
 const KEYS: u32 = 400;
@@ -34,7 +34,7 @@ const GONE_KEYS: u32 = 40;
 const TXN_KEYS: u32 = 60;
 const PROBE_KEYS: u64 = 50;
 /// Approximate number of writes of all clients between two compactions.
-const COMPACTION_EVERY: u64 = 64;
+const COMPACTION_INTERVAL: u64 = 64;
 /// Revisions that a compaction retains before the latest one.
 const HISTORY: i64 = 150;
 
@@ -189,12 +189,12 @@ impl Author {
                     if self.workload.after_failure == AfterFailure::End {
                         break;
                     }
-                    tokio::time::sleep(AGAIN_AFTER).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 continue;
             };
             let Some(claim) = self.ask(client).await else {
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(RETRY_DELAY).await;
                 continue;
             };
             let failed = claim.answer.is_none();
@@ -204,7 +204,7 @@ impl Author {
             }
             if failed {
                 connection = None;
-            } else if self.sent.is_multiple_of(COMPACTION_EVERY * self.workload.clients) {
+            } else if self.sent.is_multiple_of(COMPACTION_INTERVAL * self.workload.clients) {
                 // May fail: no client relies on a compaction.
                 let _refused = client.compact(self.newest.load(Ordering::Relaxed) - HISTORY).await;
             }

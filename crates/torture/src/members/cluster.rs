@@ -25,7 +25,7 @@ const FLAGS: [&str; 3] =
 pub const EXISTING: &str = "--initial-cluster-state=existing";
 /// Log message of a removed member when it exits.
 const REMOVED: &str = "the member has been permanently removed from the cluster";
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time that a removed member without reachable peers is observed: long enough for its elections.
 const ALONE_FOR: Duration = Duration::from_millis(1_500);
 
@@ -229,7 +229,7 @@ impl LiveCluster {
             if Instant::now() > deadline {
                 return Err(ExperimentError::new(format!("no list has a member with {wanted}")));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -265,7 +265,7 @@ impl LiveCluster {
                         "{name} in place {at} has {list:x?}, expected {expected:x?}"
                     )));
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
         }
         Ok(())

@@ -45,8 +45,8 @@ const ROUND: u64 = 10;
 /// Two clients per place, used or not.
 const CLIENTS: u64 = 2 * plan::PLACES as u64;
 /// Interval between two probe puts to a member: the resolution of the times without an acknowledged write.
-const PROBES_EVERY: Duration = Duration::from_millis(200);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const PROBES_INTERVAL: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug)]
 pub struct MembersOptions {
@@ -155,7 +155,7 @@ impl Experiment {
             // Unused places have no listener; their clients wait for a member.
             ports: self.cluster.client_ports(),
             after_failure: AfterFailure::Again,
-            probes_every: Some(PROBES_EVERY),
+            probes_every: Some(PROBES_INTERVAL),
             position: Arc::new(move || u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         };
         workload.start()
@@ -412,7 +412,7 @@ impl Experiment {
             match client.applied(revision).await {
                 Ok(state) => break state,
                 Err(failure) if Instant::now() > deadline => return Err(failure),
-                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+                Err(_) => tokio::time::sleep(CHECK_INTERVAL).await,
             }
         };
         if state.keys != self.record.baseline().keys {

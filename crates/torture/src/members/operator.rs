@@ -17,7 +17,7 @@ use crate::member::PATIENCE;
 
 /// Bounds a call to a paused member, which does not respond.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Makes `call` at one port after another until it succeeds or fails with `done`.
 async fn until_done(
@@ -39,7 +39,7 @@ async fn until_done(
         if Instant::now() > deadline {
             break;
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
     Err(ExperimentError::new(format!("{what}: not done within {} s: {last}", PATIENCE.as_secs())))
 }
@@ -96,7 +96,7 @@ pub async fn lead(ports: &[u16], id: u64) -> Result<()> {
                 "move the leader to {id:x}: not done within {waited} s: {last}"
             )));
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 

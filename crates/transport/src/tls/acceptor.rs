@@ -23,7 +23,7 @@ use super::setup::{Live, Lookups, PortKind, common_name};
 use crate::wire::{Wire, io_of_two_kinds};
 
 /// A handshake takes two round trips and little processor time. A slower client is treated like a silent one.
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Content type of the first TLS record of a connection.
 const HANDSHAKE: u8 = 22;
@@ -105,7 +105,7 @@ impl Acceptor {
         // Slot and deadline start here, so a handshake waiting for its thread is counted and bounded like
         // any other.
         let slot = self.handshakes.begin(remote);
-        let deadline = Instant::now() + HANDSHAKE_WITHIN;
+        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
         let mut task = self.threads.spawn(handshake(self.clone(), stream, remote));
         let _aborted_when_dropped = AbortOnDrop(task.abort_handle());
         let ended = tokio::select! {
@@ -113,7 +113,7 @@ impl Acceptor {
                 Ok(Ok(ended)) => ended,
                 Ok(Err(_)) => return None, // The member stops.
                 Err(_) => {
-                    let reason = format!("the handshake was not finished within {HANDSHAKE_WITHIN:?}");
+                    let reason = format!("the handshake was not finished within {HANDSHAKE_TIMEOUT:?}");
                     Err(Some(Failure { server_name: String::new(), reason }))
                 }
             },

@@ -24,7 +24,7 @@ use tonic::Status;
 
 use super::super::account::{Account, Unread};
 use super::super::grpc::{self, PREFIX_BYTES, Prefix};
-use super::super::unary::BODY_WITHIN;
+use super::super::unary::BODY_TIMEOUT;
 use super::local::RequestSource;
 
 /// Reads the requests of one stream.
@@ -167,7 +167,7 @@ impl Requests {
             Some(End::Requests) => Poll::Ready(Some(Err(grpc_errors::cut_short()))),
             None if incoming.bytes.is_empty() => Poll::Pending,
             None => {
-                let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(BODY_WITHIN)));
+                let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(BODY_TIMEOUT)));
                 ready!(deadline.as_mut().poll(context));
                 Poll::Ready(Some(Err(grpc_errors::incomplete_too_long())))
             }

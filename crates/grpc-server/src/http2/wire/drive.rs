@@ -18,16 +18,16 @@ use super::state::{BegunRequest, Wire, WireState};
 use crate::socket::Ends;
 
 /// A connection without reads and writes for this long releases spare memory.
-const IDLE_AFTER: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time that a pong is held for responses to leave with. grpc-go sends a PING with most of what it reads;
 /// written separately, pongs were 3 of 10 writes of a connection with linearizable ranges. Clients with
 /// keep-alive pings tolerate seconds.
-const PONG_WITHIN: Duration = Duration::from_millis(20);
+const PONG_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Time for a closing connection to deliver its last bytes. TLS writes a close_notify to the socket, which
 /// the client may not read.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes read before the task yields to other connections: about 100 µs of work.
 const TURN_READ_BYTES: usize = 128 << 10;
@@ -44,7 +44,7 @@ pub(crate) enum Turn {
     Call(BegunRequest),
     /// Streams were reset.
     Resets,
-    /// No bytes were read or written for [`IDLE_AFTER`].
+    /// No bytes were read or written for [`IDLE_TIMEOUT`].
     Idle,
     /// The connection is closed or broken.
     Closed,
@@ -98,9 +98,9 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
             progress: ProcessResult::NeedBytes,
             needs_flush: false,
             unwritten: 0,
-            timer: Box::pin(sleep(IDLE_AFTER)),
+            timer: Box::pin(sleep(IDLE_TIMEOUT)),
             is_timer_armed: true,
-            look_at: Instant::now() + IDLE_AFTER,
+            look_at: Instant::now() + IDLE_TIMEOUT,
             has_called: false,
             pong_at: None,
             was_busy: true,
@@ -199,7 +199,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
     /// Ready when the socket was shut down, failed, or timed out. The client need not read its close.
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !std::mem::replace(&mut self.is_closing, true) {
-            self.set_timer(Instant::now() + CLOSE_WITHIN);
+            self.set_timer(Instant::now() + CLOSE_TIMEOUT);
         }
         match Pin::new(&mut self.io).poll_shutdown(context) {
             Poll::Ready(_) => Poll::Ready(()),
@@ -251,7 +251,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
             state.connection.send_pong();
             self.pong_at = None;
         } else if self.pong_at.is_none() {
-            let pong_at = Instant::now() + PONG_WITHIN;
+            let pong_at = Instant::now() + PONG_TIMEOUT;
             self.pong_at = Some(pong_at);
             if !self.is_timer_armed || self.timer.deadline() > pong_at {
                 self.set_timer(pong_at);
@@ -352,7 +352,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
     }
 
     fn look_later(&mut self) {
-        self.look_at = Instant::now() + IDLE_AFTER;
+        self.look_at = Instant::now() + IDLE_TIMEOUT;
         self.set_next_timer();
     }
 
@@ -566,7 +566,7 @@ mod tests {
         let (mut client, mut connection, mut writer) = called().await;
         // With the answer, and behind it.
         client.write_all(&PING).await.unwrap();
-        run_for(&mut connection, PONG_WITHIN / 2).await;
+        run_for(&mut connection, PONG_TIMEOUT / 2).await;
         assert!(read_all(&mut client).is_empty());
         writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         run_for(&mut connection, Duration::from_millis(1)).await;
@@ -574,7 +574,7 @@ mod tests {
         assert!(read.len() > PONG.len() && read.ends_with(&PONG), "{read:?}");
         // After its time if there is no answer.
         client.write_all(&PING).await.unwrap();
-        run_for(&mut connection, PONG_WITHIN - Duration::from_millis(2)).await;
+        run_for(&mut connection, PONG_TIMEOUT - Duration::from_millis(2)).await;
         assert!(read_all(&mut client).is_empty());
         run_for(&mut connection, Duration::from_millis(4)).await;
         assert_eq!(read_all(&mut client), PONG);
@@ -603,7 +603,7 @@ mod tests {
         assert!(matches!(connection.progress, ProcessResult::Paused { .. }));
         assert_eq!(read_all(&mut client), PONG);
         let idle = std::future::poll_fn(|context| connection.poll_turn(true, context));
-        assert!(matches!(tokio::time::timeout(3 * IDLE_AFTER, idle).await, Ok(Turn::Idle)));
+        assert!(matches!(tokio::time::timeout(3 * IDLE_TIMEOUT, idle).await, Ok(Turn::Idle)));
     }
 
     /// A socket that takes no end.
@@ -653,6 +653,6 @@ mod tests {
         let began = Instant::now();
         let opened = std::future::poll_fn(|context| connection.poll_open(context));
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), opened).await, Ok(false));
-        assert_eq!(began.elapsed(), CLOSE_WITHIN);
+        assert_eq!(began.elapsed(), CLOSE_TIMEOUT);
     }
 }

@@ -21,7 +21,7 @@ use grpc_server::http2::{AnswerReader, ConnectionShared, CountedBody, HotMethods
 type LongCall = <Dispatcher as HotMethods>::Long;
 
 /// Interval at which a response that waits for memory checks whether other calls want the memory it holds.
-const WANTED_LOOK_EVERY: Duration = Duration::from_secs(10);
+const WANTED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct CallAnswers {
     source: AnswerSource,
@@ -213,7 +213,7 @@ async fn long(mut call: LongCall, request: CountedBody, budget: &Budget) -> Resu
     let held = {
         let mut admitted = pin!(admitted(bytes - PREFIX_BYTES, budget));
         loop {
-            match timeout(WANTED_LOOK_EVERY, &mut admitted).await {
+            match timeout(WANTED_CHECK_INTERVAL, &mut admitted).await {
                 Ok(held) => break held?,
                 Err(_) if call.is_wanted() => {
                     call.unread();

@@ -14,9 +14,9 @@ use tonic::{Code, Status};
 use super::budget::{Budget, BudgetPass};
 
 /// Time for one object to arrive: from its first byte, or from the start of a call that requires it.
-const OBJECT_WITHIN: Duration = Duration::from_secs(30);
+const OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between checks whether the caller of an incomplete object is over its share.
-const SHARE_LOOK_EVERY: Duration = Duration::from_secs(1);
+const SHARE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum nesting of objects and arrays, since parsing uses the stack; etcd's limit is 10,000.
 const DEPTH_MAX: usize = 64;
 
@@ -40,7 +40,7 @@ impl Values {
 
     /// Like [`Values::new`], for a call that needs its first object to start: its time starts now.
     pub fn due(body: Body, bytes_max: usize) -> Values {
-        Values { deadline: Some(Instant::now() + OBJECT_WITHIN), ..Values::new(body, bytes_max) }
+        Values { deadline: Some(Instant::now() + OBJECT_TIMEOUT), ..Values::new(body, bytes_max) }
     }
 
     /// Returns the next object, or None after the last. Other JSON values are returned unchanged.
@@ -67,7 +67,7 @@ impl Values {
                 return Err(grpc_errors::too_many_request_bytes());
             }
             if !self.read.is_empty() {
-                deadline.get_or_insert_with(|| Instant::now() + OBJECT_WITHIN);
+                deadline.get_or_insert_with(|| Instant::now() + OBJECT_TIMEOUT);
             }
             self.receive(deadline).await?;
         }
@@ -76,7 +76,7 @@ impl Values {
     async fn receive(&mut self, deadline: Option<Instant>) -> Result<(), Status> {
         let frame = async {
             loop {
-                if let Ok(frame) = timeout(SHARE_LOOK_EVERY, self.body.frame()).await {
+                if let Ok(frame) = timeout(SHARE_CHECK_INTERVAL, self.body.frame()).await {
                     return Ok(frame);
                 }
                 if self.held.is_over_share() {
@@ -199,11 +199,11 @@ mod tests {
             let body = Body::from_stream(each_second(piece));
             let mut values = if first_is_due { Values::due(body, 64) } else { Values::new(body, 64) };
             let budget = budget();
-            let next = tokio::time::timeout(10 * OBJECT_WITHIN, values.next(&budget)).await;
+            let next = tokio::time::timeout(10 * OBJECT_TIMEOUT, values.next(&budget)).await;
             assert_eq!(next.is_ok(), ends, "{piece:?}, {first_is_due}");
             if let Ok(next) = next {
                 assert_eq!(next.unwrap_err().code(), Code::DeadlineExceeded, "{piece:?}");
-                assert_eq!(begun.elapsed(), OBJECT_WITHIN, "{piece:?}");
+                assert_eq!(begun.elapsed(), OBJECT_TIMEOUT, "{piece:?}");
             }
         }
     }

@@ -54,11 +54,11 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes buffered for a client.
 const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Interval between pings.
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time for a client to take a frame.
-const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a client to close a websocket after its call.
-const CLOSED_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// RFC 6455, 1.3.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const BEARER: &str = "Bearer";
@@ -181,12 +181,12 @@ async fn serve(socket: GatewaySocket, gateway: Gateway, call: Request, places: &
     let answer = async {
         // An error means that the client does not read, or disconnected.
         drop(client.answer(gateway.call(call.map(|_| body))).await);
-        drop(timeout(CLOSED_WITHIN, client.sink.close()).await);
+        drop(timeout(CLOSE_TIMEOUT, client.sink.close()).await);
     };
     let mut receiving = pin!(receive(source, requests, &signs, || places.note_message()));
     tokio::select! {
         // Read pending input, since the kernel would otherwise drop unread output.
-        () = answer => drop(timeout(CLOSED_WITHIN, receiving).await),
+        () = answer => drop(timeout(CLOSE_TIMEOUT, receiving).await),
         () = &mut receiving => {}
     }
 }
@@ -251,7 +251,7 @@ impl<'a, S: SinkExt<Message, Error = Error> + Unpin> WebSocketClient<'a, S> {
     fn new(sink: &'a mut S, signs: &'a Signs) -> Self {
         // Its handshake is a sign of life.
         signs.was_heard.store(true, Relaxed);
-        WebSocketClient { sink, pings: interval_at(Instant::now() + PING_EVERY, PING_EVERY), signs }
+        WebSocketClient { sink, pings: interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL), signs }
     }
 
     /// Passes on the lines of a response. Fails if the client disconnects or the response is aborted.
@@ -296,7 +296,7 @@ impl<'a, S: SinkExt<Message, Error = Error> + Unpin> WebSocketClient<'a, S> {
     }
 
     async fn send(&mut self, message: Message) -> Result<(), Error> {
-        timeout(TAKEN_WITHIN, self.sink.send(message)).await.map_err(|_| Error::ConnectionClosed)?
+        timeout(STALL_TIMEOUT, self.sink.send(message)).await.map_err(|_| Error::ConnectionClosed)?
     }
 }
 
@@ -410,19 +410,19 @@ mod tests {
     async fn a_client_that_is_gone_is_noticed_whatever_the_call_waits_for() {
         // The answer of a watch begins with the first request.
         let given_up = is_given_up(usize::MAX, std::future::pending(), false).await;
-        assert!(given_up <= 2 * PING_EVERY, "no answer yet: {given_up:?}");
+        assert!(given_up <= 2 * PING_INTERVAL, "no answer yet: {given_up:?}");
         let silence =
             || Response::new(Body::from_stream(tokio_stream::pending::<Result<Bytes, Infallible>>()));
         let given_up = is_given_up(usize::MAX, async { silence() }, false).await;
-        assert!(given_up <= 2 * PING_EVERY, "an answer that waits: {given_up:?}");
+        assert!(given_up <= 2 * PING_INTERVAL, "an answer that waits: {given_up:?}");
         let line = || Ok::<_, Infallible>(Bytes::from_static(b"{}\n"));
         let lines = || Response::new(Body::from_stream(tokio_stream::iter([line(), line(), line()])));
         for frames in [0, 1, 2] {
             let given_up = is_given_up(frames, async { lines() }, true).await;
-            assert!(given_up <= TAKEN_WITHIN + Duration::from_secs(1), "{frames} frames: {given_up:?}");
+            assert!(given_up <= STALL_TIMEOUT + Duration::from_secs(1), "{frames} frames: {given_up:?}");
         }
         let given_up = is_given_up(0, async { silence() }, true).await;
-        assert!(given_up <= PING_EVERY + TAKEN_WITHIN + Duration::from_secs(1), "a ping: {given_up:?}");
+        assert!(given_up <= PING_INTERVAL + STALL_TIMEOUT + Duration::from_secs(1), "a ping: {given_up:?}");
     }
 
     /// It sends more than the call takes, and answers pings.
@@ -436,7 +436,7 @@ mod tests {
         let receiving = receive(source, requests, &signs, || {});
         let mut client = WebSocketClient::new(&mut sink, &signs);
         let call = async {
-            tokio::time::sleep(10 * PING_EVERY).await;
+            tokio::time::sleep(10 * PING_INTERVAL).await;
             for _ in 0..3 {
                 body.recv().await;
             }
@@ -450,8 +450,8 @@ mod tests {
             () = call => {}
         }
         let given_up = began.elapsed();
-        assert!(given_up > 10 * PING_EVERY, "a client that is not read was given up after {given_up:?}");
-        assert!(given_up <= 12 * PING_EVERY, "a silent client was given up after {given_up:?}");
+        assert!(given_up > 10 * PING_INTERVAL, "a client that is not read was given up after {given_up:?}");
+        assert!(given_up <= 12 * PING_INTERVAL, "a silent client was given up after {given_up:?}");
     }
 
     #[tokio::test]

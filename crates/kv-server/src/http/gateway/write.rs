@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::budget::{BudgetPass, FREE_BYTES};
 
-/// Minimum rate of a client in bytes per second, after [`BEGUN_WITHIN`].
+/// Minimum rate of a client in bytes per second, after [`START_TIMEOUT`].
 pub(super) const PACE_BYTES_MIN: usize = 256 << 10;
 /// Grace period for a client that starts reading.
-const BEGUN_WITHIN: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes buffered in the connection at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -90,7 +90,7 @@ impl BodyWriter {
     /// Writes all of `bytes`, or fails if the client is too slow.
     pub async fn write(&self, mut bytes: Bytes) -> Result<(), Slow> {
         let pace = Duration::from_secs((bytes.len() / PACE_BYTES_MIN) as u64);
-        let deadline = Instant::now() + BEGUN_WITHIN + pace;
+        let deadline = Instant::now() + START_TIMEOUT + pace;
         while !bytes.is_empty() {
             let piece = bytes.split_to(PIECE_BYTES.min(bytes.len()));
             match timeout_at(deadline, self.pieces.send(piece)).await {

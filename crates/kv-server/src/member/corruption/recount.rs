@@ -36,7 +36,7 @@ const PAUSE_FACTOR: u32 = 60;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Minimum interval between the starts of two passes.
-const PASS_EVERY: Duration = Duration::from_secs(5);
+const PASS_INTERVAL: Duration = Duration::from_secs(5);
 /// First index after an import. A store that has applied it belongs to this cluster, however far its member
 /// lags. A store without it may be a foreign store about to be replaced.
 const OF_THE_CLUSTER: LogIndex = LogIndex(IMPORTED_AT.index.0 + 1);
@@ -69,7 +69,7 @@ impl Recount {
         let pass = self.pass.get_or_insert_with(|| member.store.recount_pass());
         let Some(span) = member.store.next_span(pass, PART) else {
             member.metrics.disk.recount_passes.inc();
-            sleep(PASS_EVERY.saturating_sub(self.began.elapsed()).max(PAUSE_MIN)).await;
+            sleep(PASS_INTERVAL.saturating_sub(self.began.elapsed()).max(PAUSE_MIN)).await;
             self.restart();
             return Vec::new();
         };
@@ -97,7 +97,7 @@ impl Recount {
             Ok(recounted) => recounted,
             Err(error) => {
                 tracing::warn!(error = causes(&error), "a part of the state was not recounted");
-                return (Vec::new(), PASS_EVERY);
+                return (Vec::new(), PASS_INTERVAL);
             }
         };
         member.metrics.disk.recount_seconds.inc_by(took.as_secs_f64());

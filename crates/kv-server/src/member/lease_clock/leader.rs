@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 /// Time that the renewal of an expired lease waits for its revocation: a `LEASE_TURN` and some commands. The
 /// other renewals of the same batch wait as well.
-const REVOKED_WITHIN: Duration = Duration::from_secs(1);
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub struct LeaderLeases {
     pub raft: Handle<Outcome>,
@@ -108,7 +108,7 @@ impl LeaderLeases {
                 }
                 RenewalStep::AwaitRevoked(ids) => {
                     // The batch checks again, even after a timeout.
-                    let _are_gone = timeout(REVOKED_WITHIN, self.until_gone(ids)).await;
+                    let _are_gone = timeout(REVOKE_TIMEOUT, self.until_gone(ids)).await;
                 }
                 RenewalStep::Answer(ttls) => return Ok(ttls),
             }

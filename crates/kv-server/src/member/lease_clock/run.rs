@@ -21,7 +21,7 @@ const EXPIRE_PAUSE_MIN: Duration = Duration::from_millis(10);
 const EXPIRE_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Retry delay of a leader that could not start its term.
-const RETRY_AFTER: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// State of a term in which this member leads.
 struct LeaderTerm {
@@ -66,7 +66,7 @@ pub async fn run(leases: Arc<LeaderLeases>, expired: Counter, stop: Stop) {
                 Err(_) => {
                     leases.table.unlist_granted();
                     term = None;
-                    sleep(RETRY_AFTER).await;
+                    sleep(RETRY_DELAY).await;
                 }
             }
         };

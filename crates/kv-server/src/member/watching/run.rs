@@ -21,7 +21,7 @@ use mvcc::Store;
 const MAIL_PER_TURN: usize = 256;
 /// Time after which a stream with unsent large responses is closed if other streams wait for memory: 1.5 MiB
 /// at 400 kbit/s.
-const HELD_WITHIN: Duration = Duration::from_secs(30);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between checks of streams with unsent large responses.
 const HELD_LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Interval between checks for free memory. A stream that drops a response does not wake the hub.
@@ -138,7 +138,7 @@ impl HubThread {
             let has_turn = self.hub.has_turn(*id);
             stream.turn_since = has_turn.then(|| stream.turn_since.unwrap_or(now));
             let held_since = stream.held.first().map(|(since, _)| *since);
-            if held_since.into_iter().chain(stream.turn_since).any(|since| now >= since + HELD_WITHIN) {
+            if held_since.into_iter().chain(stream.turn_since).any(|since| now >= since + HOLD_TIMEOUT) {
                 stream.outbox.end();
             }
         }
@@ -361,7 +361,7 @@ mod tests {
     fn a_stream_that_holds_a_large_response_ends_when_others_wait_for_long() {
         let (_mailbox, mut run) = over_a_large_pair(WatchLimits::default());
         let holder = reader(&mut run, 1);
-        run.began -= 2 * HELD_WITHIN;
+        run.began -= 2 * HOLD_TIMEOUT;
         run.turn().unwrap();
         assert!(!has_ended(&holder), "none waits");
         let waiting = reader(&mut run, 2);
@@ -395,7 +395,7 @@ mod tests {
         while run.turn().unwrap() {}
         assert!(run.hub.waits_for_room(), "it is the turn of the one that reads nothing");
         for _ in 0..2 {
-            run.began -= HELD_WITHIN;
+            run.began -= HOLD_TIMEOUT;
             run.turn().unwrap();
         }
         assert!(has_ended(&silent) && !has_ended(&waiting));

@@ -9,7 +9,7 @@ use api::Error;
 use api::etcdserverpb::Member;
 
 /// Time of uninterrupted contact after which a member counts as healthy; the same as in etcd.
-const HEALTHY_AFTER: Duration = Duration::from_secs(5);
+const HEALTHY_DELAY: Duration = Duration::from_secs(5);
 
 pub(super) struct MembersView<'a> {
     pub members: &'a [Member],
@@ -28,7 +28,7 @@ impl MembersView<'_> {
     /// Returns the number of voters that are healthy and in sync, including this member.
     fn healthy(&self) -> usize {
         let is_healthy =
-            |id| id == self.own || (self.active_for)(id).is_some_and(|active| active > HEALTHY_AFTER);
+            |id| id == self.own || (self.active_for)(id).is_some_and(|active| active > HEALTHY_DELAY);
         self.voters().filter(|member| is_healthy(member.id) && self.is_in_sync(member.id)).count()
     }
 

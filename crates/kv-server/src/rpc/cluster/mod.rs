@@ -30,8 +30,8 @@ use telemetry::metrics::Reason;
 
 /// A learner reports its progress with its next heartbeat response, so a learner that has just caught up
 /// can be promoted, as in etcd. A learner with a log far from the leader's is rejected immediately.
-const REPORT_WITHIN: Duration = Duration::from_millis(500);
-const ASK_EVERY: Duration = Duration::from_millis(50);
+const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The methods as tonic calls them.
 pub struct ClusterCalls(pub Arc<Member>);
@@ -89,10 +89,10 @@ impl ClusterCalls {
             if progress.is_in_sync() {
                 break;
             }
-            if !progress.has_log() || began.elapsed() > REPORT_WITHIN {
+            if !progress.has_log() || began.elapsed() > REPORT_TIMEOUT {
                 return Err(grpc_errors::refused(Error::LearnerNotReady));
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.judge(checks::may_promote).await?;
         self.change(asker, Change::Promote(id)).await

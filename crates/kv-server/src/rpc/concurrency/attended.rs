@@ -18,7 +18,7 @@ use tonic::Status;
 use crate::member::Fence;
 
 /// Time limit for cleaning up. By then the leases granted by these services have expired.
-const FINISH_WITHIN: Duration = Duration::from_secs(60);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Delay between two attempts; doubled after each, up to the maximum.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -43,13 +43,13 @@ impl Attendance {
         }
     }
 
-    /// Retries until `attempt` succeeds, for [`FINISH_WITHIN`]: the member may be busy, or without a
+    /// Retries until `attempt` succeeds, for [`FINISH_TIMEOUT`]: the member may be busy, or without a
     /// leader. Tries once if the client waits for its response. Gives up when the member stops.
     pub async fn finish<T, F>(&mut self, attempt: impl Fn() -> F)
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let (ends, mut pause) = (Instant::now() + FINISH_WITHIN, PAUSE_MIN);
+        let (ends, mut pause) = (Instant::now() + FINISH_TIMEOUT, PAUSE_MIN);
         while attempt().await.is_err() && self.check().is_err() && Instant::now() < ends {
             tokio::select! {
                 () = tokio::time::sleep(pause) => pause = (2 * pause).min(PAUSE_MAX),

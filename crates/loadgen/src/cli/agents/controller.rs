@@ -16,7 +16,7 @@ use tokio::time::{Instant, interval_at, timeout};
 /// Timeout of an agent without a message; agents send heartbeats every second.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Interval between two progress lines.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the command with these arguments on all agents at the same time. Ctrl-C stops it early.
 pub async fn run(agents: &[String], arguments: Vec<String>) -> Result<Measurement, ExitReason> {
@@ -54,7 +54,7 @@ async fn measured(
         });
     }
     let (mut measurements, mut failed) = (Vec::new(), Vec::new());
-    let mut ticks = interval_at(Instant::now() + LINE_EVERY, LINE_EVERY);
+    let mut ticks = interval_at(Instant::now() + LINE_INTERVAL, LINE_INTERVAL);
     loop {
         tokio::select! {
             ended = running.join_next() => match ended {

@@ -36,7 +36,7 @@ pub struct VerifyFlags {
     #[arg(long = "lie", value_delimiter = ',', value_name = "LIE,…")]
     pub lies: Vec<Lie>,
     /// The proxy lies at every nth opportunity
-    #[arg(long, default_value_t = LIE_EVERY, value_name = "N")]
+    #[arg(long, default_value_t = LIE_INTERVAL, value_name = "N")]
     pub lie_every: u64,
     /// Write the result as one HTML file: rates, latencies, leaders, and windows without a write
     #[arg(long, value_name = "FILE")]
@@ -44,7 +44,7 @@ pub struct VerifyFlags {
 }
 
 /// Rare enough for a client to make progress, frequent enough for a minute.
-pub const LIE_EVERY: u64 = 5;
+pub const LIE_INTERVAL: u64 = 5;
 
 /// Flags of `proxy`.
 #[derive(Args, Debug)]
@@ -57,6 +57,6 @@ pub struct ProxyFlags {
     #[arg(long = "lie", value_delimiter = ',', value_name = "LIE,…", required = true)]
     pub lies: Vec<Lie>,
     /// It lies at every nth opportunity
-    #[arg(long = "every", default_value_t = LIE_EVERY, value_name = "N")]
+    #[arg(long = "every", default_value_t = LIE_INTERVAL, value_name = "N")]
     pub every: u64,
 }

@@ -13,7 +13,7 @@ use std::io::{self, Stderr, stderr};
 use std::time::{Duration, Instant};
 
 /// Interval between two frames.
-const EVERY: Duration = Duration::from_millis(500);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of displayed rates, one per frame.
 const RATES_MAX: usize = 60;
 const BAR_MAX: u64 = 50;
@@ -42,7 +42,7 @@ impl Screen {
         if now < self.due {
             return;
         }
-        self.due = now + EVERY;
+        self.due = now + REFRESH_INTERVAL;
         let seen = RunTotals {
             progress: run.progress(),
             latencies: run.latencies(),
@@ -193,15 +193,21 @@ mod tests {
         let mut picture = Picture::new("put".into(), start);
         let mut latencies = StepCounts::default();
         (0..100).for_each(|_| latencies.add(1_000_000));
-        let waiting = WaitingCalls { in_flight: 7, overdue: 90, oldest: Some(EVERY) };
+        let waiting = WaitingCalls { in_flight: 7, overdue: 90, oldest: Some(REFRESH_INTERVAL) };
         let seen = |answered, failed, latencies: &StepCounts| RunTotals {
-            progress: RunProgress { answered, failed, waiting, passed: 2 * EVERY, ..RunProgress::default() },
+            progress: RunProgress {
+                answered,
+                failed,
+                waiting,
+                passed: 2 * REFRESH_INTERVAL,
+                ..RunProgress::default()
+            },
             latencies: latencies.clone(),
             ..RunTotals::default()
         };
-        picture.lines(start + EVERY, seen(100, 0, &latencies));
+        picture.lines(start + REFRESH_INTERVAL, seen(100, 0, &latencies));
         (0..300).for_each(|_| latencies.add(40_000_000));
-        let lines = picture.lines(start + 2 * EVERY, seen(400, 2, &latencies));
+        let lines = picture.lines(start + 2 * REFRESH_INTERVAL, seen(400, 2, &latencies));
         assert_eq!(lines[2], "answered 400   failed 2   now 600/s   highest 600/s");
         assert_eq!(lines[3], "in flight 7   overdue 90   oldest wait 500.000 ms");
         assert_eq!(lines[4], "▃█");
@@ -228,8 +234,9 @@ mod tests {
             endpoints,
             ..RunTotals::default()
         };
-        picture.lines(start + EVERY, seen(vec![of("a:1", 100, 0), of("b:2", 50, 0)]));
-        let lines = picture.lines(start + 2 * EVERY, seen(vec![of("a:1", 400, 0), of("b:2", 50, 5)]));
+        picture.lines(start + REFRESH_INTERVAL, seen(vec![of("a:1", 100, 0), of("b:2", 50, 0)]));
+        let lines =
+            picture.lines(start + 2 * REFRESH_INTERVAL, seen(vec![of("a:1", 400, 0), of("b:2", 50, 5)]));
         assert!(lines.contains(&"failed: DeadlineExceeded 2   Unavailable 3".to_owned()), "{lines:?}");
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let [.., first, second] = &lines[..] else { panic!("{lines:?}") };
@@ -239,7 +246,7 @@ mod tests {
         assert_eq!(words(second), ["b:2", "0/s", "-", "-", "3", "-", "Unavailable", "5"]);
         assert!(
             !picture
-                .lines(start + 3 * EVERY, seen(vec![of("a:1", 1, 0)]))
+                .lines(start + 3 * REFRESH_INTERVAL, seen(vec![of("a:1", 1, 0)]))
                 .iter()
                 .any(|it| it.contains("a:1"))
         );

@@ -33,7 +33,7 @@ const REVOKED: f64 = 0.25;
 const ASKS: f64 = 0.5;
 /// Delay after the expiry of a lease until its keys must be deleted. A new leader restarts the TTL at its
 /// election.
-const LONG_AFTER: Duration = Duration::from_secs(10);
+const LONG_DELAY: Duration = Duration::from_secs(10);
 /// Delay of a second read: a suspended machine did not make progress before the first.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 /// Delay after a failed grant.
@@ -118,8 +118,8 @@ impl Lessee {
             let Some(mut lease) = self.ending.pop_front() else { break };
             let changed = Duration::from_millis(self.shared.leader_changed_ms.load(Relaxed));
             let begun = self.shared.start.elapsed();
-            let wait = if lease.was_read { READ_AGAIN } else { LONG_AFTER };
-            if begun < lease.until + wait || begun < changed + lease.ttl + LONG_AFTER {
+            let wait = if lease.was_read { READ_AGAIN } else { LONG_DELAY };
+            if begun < lease.until + wait || begun < changed + lease.ttl + LONG_DELAY {
                 self.ending.push_back(lease);
                 continue;
             }

@@ -33,7 +33,7 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Interval at which a thread of sled empties segments and syncs the file. Durability does not depend
 /// on it.
-const EMPTY_SEGMENTS_EVERY: Duration = Duration::from_secs(10);
+const EMPTY_SEGMENTS_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of attempts to acquire sled's lock: three seconds in total. Then another process is assumed
 /// to hold it.
 const LOCK_ATTEMPTS: usize = 300;
@@ -285,7 +285,7 @@ fn create_catalogue(dir: &Path, catalogue_dir: &Path) -> Result<()> {
 )]
 fn open_catalogue(dir: &Path) -> Result<sled::Db> {
     let config = sled::Config::new().path(dir).cache_capacity(CACHE_BYTES);
-    let config = config.flush_every_ms(Some(EMPTY_SEGMENTS_EVERY.as_millis() as u64));
+    let config = config.flush_every_ms(Some(EMPTY_SEGMENTS_INTERVAL.as_millis() as u64));
     let mut attempts_left = LOCK_ATTEMPTS;
     loop {
         attempts_left -= 1;

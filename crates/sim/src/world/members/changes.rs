@@ -24,7 +24,7 @@ const JOINERS_MAX: u64 = 6;
 const MEMBERS_MAX: usize = 7;
 const LEARNERS_MAX: u64 = 2;
 /// Probability, per thousand, that a change is proposed while another is in flight.
-const AT_ONCE: u64 = 400;
+const CONCURRENT_CHANGES_PER_MILLE: u64 = 400;
 /// Probability, per thousand attempts, that an operator stops trying to promote a learner as soon
 /// as it is in sync.
 const EAGERNESS_LOST: u64 = 30;
@@ -50,10 +50,10 @@ impl World {
             return Ok(());
         }
         let waits = self.changes.proposed.values().any(|proposed| !proposed.is_over);
-        if !waits || chance.per_mille(AT_ONCE) {
+        if !waits || chance.per_mille(CONCURRENT_CHANGES_PER_MILLE) {
             self.change_one(chance)?;
         }
-        if chance.per_mille(AT_ONCE) { self.change_one(chance) } else { Ok(()) }
+        if chance.per_mille(CONCURRENT_CHANGES_PER_MILLE) { self.change_one(chance) } else { Ok(()) }
     }
 
     /// Reports whether a voter must be repaired before changes. Learners without a state are

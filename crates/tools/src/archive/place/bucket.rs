@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, TryFutureExt, TryStreamExt, stream};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode};
 use tokio::runtime::Handle;
@@ -34,11 +34,11 @@ const PART_BYTES: usize = 8 << 20;
 /// Parts that are under way at once.
 const PARTS_MAX: usize = 2;
 /// Longest time of one list: 16 million names at four pages of 1,000 a second.
-const LIST_WITHIN: Duration = Duration::from_secs(3600);
+const LIST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// No name that an archiver makes is longer.
 const NAME_BYTES_MAX: usize = 64;
 /// The end of the program waits so long at most.
-const ABORT_WITHIN: Duration = Duration::from_secs(5);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A prefix in a bucket.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Bucket {
                 return Ok(());
             }
             // No list shows the parts of an upload that is not completed, and a bucket keeps them.
-            let aborted = tokio::time::timeout(ABORT_WITHIN, upload.abort()).await;
+            let aborted = tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await;
             let aborted = aborted.map_err(|late| causes(&late));
             if let Err(left) = aborted.and_then(|aborted| aborted.map_err(|error| causes(&error))) {
                 say(&format!("parts of {name} may be left: {left}"));
@@ -163,7 +163,7 @@ impl Bucket {
             |path: Path| path.filename().map(str::to_owned).filter(|name| name.len() <= NAME_BYTES_MAX);
         let listed = self.store().list(Some(&path));
         let names = listed.try_filter_map(|object| std::future::ready(Ok(name(object.location))));
-        let listing = async { tokio::time::timeout(LIST_WITHIN, names.try_collect()).await };
+        let listing = async { tokio::time::timeout(LIST_TIMEOUT, names.try_collect()).await };
         let listed = self.runtime.block_on(listing);
         let listed = listed.unwrap_or_else(|late| Err(Error::Generic { store: "S3", source: late.into() }));
         let mut names: Vec<String> = listed.map_err(failed("list", directory))?;

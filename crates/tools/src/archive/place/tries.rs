@@ -23,9 +23,9 @@ use reqwest::{Proxy, redirect};
 use crate::live_import::say;
 use process::log::causes;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time without a byte of the response.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Slowest pace of the body of a request or response, after a grace: the slowest line that is served, which
 /// two parts of an upload share. A part of an upload gets less time than [`Tries::PATIENT`] has, so that a
 /// second try is made.
@@ -38,7 +38,7 @@ const PAGES_MAX: u32 = if cfg!(test) { 64 } else { 16 << 10 };
 const CONTINUED: &str = "continuation-token=";
 /// To put the parts of an upload together takes so many times longer.
 const COMPLETE_FACTOR: u32 = 10;
-const SAY_EVERY: Duration = Duration::from_secs(30);
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What fails for a reason that may pass is tried again: no answer, 5xx, a connection that is refused or cut.
 /// Each try is limited.
@@ -55,7 +55,7 @@ impl Tries {
     /// For a caller that tries again by itself, and sees a signal only then; and for a place that has not
     /// answered yet.
     pub const BRIEF: Tries = Tries {
-        answer_within: ANSWER_WITHIN,
+        answer_within: RESPONSE_TIMEOUT,
         begin_within: Duration::from_secs(5),
         pauses_max: Duration::from_secs(1),
         tries_max: 10,
@@ -132,7 +132,7 @@ fn connect(options: &ClientOptions) -> reqwest::Result<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("kv-server/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::none())
-        .connect_timeout(CONNECT_WITHIN)
+        .connect_timeout(CONNECT_TIMEOUT)
         .https_only(!is_set(ClientConfigKey::AllowHttp))
         .danger_accept_invalid_certs(is_set(ClientConfigKey::AllowInvalidCertificates));
     if let Some(proxy) = options.get_config_value(&ClientConfigKey::ProxyUrl) {
@@ -247,7 +247,8 @@ impl LimitedClient {
     /// Who waits for minutes should know what for.
     fn say(&self, host: &str, reason: &str) {
         let mut said = self.said.lock().expect("nothing panics with it");
-        if self.tries.tries_max > Tries::BRIEF.tries_max && said.is_none_or(|at| at.elapsed() > SAY_EVERY) {
+        if self.tries.tries_max > Tries::BRIEF.tries_max && said.is_none_or(|at| at.elapsed() > LOG_INTERVAL)
+        {
             *said = Some(Instant::now());
             say(&format!("{host}: {reason}: trying for up to {:?}", self.tries.begin_within));
         }

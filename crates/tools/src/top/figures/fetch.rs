@@ -18,7 +18,7 @@ use transport::tls::{Dialer, Stream};
 
 const PATH: &str = "/ui/status.json";
 /// For connection, handshake, request and answer together.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A document with 64 members, all methods and 200 names has some 150 KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Line and headers of an answer.
@@ -31,7 +31,7 @@ pub struct AddressError(String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("no answer within {} s", ANSWER_WITHIN.as_secs())]
+    #[error("no answer within {} s", RESPONSE_TIMEOUT.as_secs())]
     Late,
     #[error(transparent)]
     Connect(#[from] io::Error),
@@ -111,7 +111,7 @@ impl DocumentSource {
 
     /// The document, safe to be shown, or why there is none.
     pub async fn document(&self) -> Result<Document, Absence> {
-        let fetched = tokio::time::timeout(ANSWER_WITHIN, self.fetch()).await;
+        let fetched = tokio::time::timeout(RESPONSE_TIMEOUT, self.fetch()).await;
         fetched.unwrap_or(Err(FetchError::Late)).map_err(Absence::from)
     }
 

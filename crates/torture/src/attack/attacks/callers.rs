@@ -19,7 +19,7 @@ use crate::attack::http2::{frame, requests};
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const BODY_BYTES: usize = 1 << 20;
 /// Pause between two requests of a connection that is kept.
-const ASK_EVERY: Duration = Duration::from_secs(8);
+const POLL_INTERVAL: Duration = Duration::from_secs(8);
 /// Delay before a closed connection is opened again.
 const REST: Duration = Duration::from_secs(1);
 
@@ -78,7 +78,7 @@ async fn incomplete_object(mut stream: TcpStream) -> io::Result<()> {
 async fn kept_alive(mut stream: TcpStream) -> io::Result<()> {
     loop {
         stream.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-        if let Ok(closed) = tokio::time::timeout(ASK_EVERY, until_closed(&mut stream)).await {
+        if let Ok(closed) = tokio::time::timeout(POLL_INTERVAL, until_closed(&mut stream)).await {
             return closed;
         }
     }
@@ -102,7 +102,7 @@ const WATCH: &[u8] = b"POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Len
 /// More than the gateway has slots.
 const DEAD_WATCHES: usize = 400;
 /// Long enough for the watches to be accepted and started.
-const DIE_AFTER: Duration = Duration::from_millis(500);
+const EXIT_DELAY: Duration = Duration::from_millis(500);
 
 /// Opens watches on clients that disconnect before the request is complete.
 pub async fn dead_watches(ground: Ground) {
@@ -113,7 +113,7 @@ async fn dead_watch(ground: Ground) -> io::Result<()> {
     let mut stream = dial_from(ground.client_port(), FIRST).await?;
     stream.write_all(WATCH).await?;
     ground.ledger.add_acts(1);
-    tokio::time::sleep(DIE_AFTER).await;
+    tokio::time::sleep(EXIT_DELAY).await;
     Ok(())
 }
 

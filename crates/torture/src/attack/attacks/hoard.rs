@@ -14,9 +14,9 @@ use crate::attack::http2::session::{Http2Session, send_body};
 use crate::attack::http2::{frame, requests};
 use crate::attack::preload::{Preload, key};
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two bytes of an endless body once the windows are full.
-const TRICKLE_EVERY: Duration = Duration::from_secs(1);
+const TRICKLE_INTERVAL: Duration = Duration::from_secs(1);
 /// RFC 9113, 6.9.1.
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 const WINDOW_BYTES_DEFAULT: u32 = 65_535;
@@ -65,7 +65,7 @@ async fn endless_bodies_session(ground: Ground) -> io::Result<()> {
         bodies.spawn(endless_body(response, stream));
     }
     while !session.is_closed() && !bodies.is_empty() {
-        let _next = tokio::time::timeout(LOOK_EVERY, bodies.join_next()).await;
+        let _next = tokio::time::timeout(CHECK_INTERVAL, bodies.join_next()).await;
     }
     Err(io::ErrorKind::ConnectionReset.into())
 }
@@ -76,7 +76,7 @@ async fn endless_body(_answer: ResponseFuture, mut stream: SendStream<Bytes>) ->
     body.resize(BODY_BYTES, 0);
     send_body(&mut stream, body.into(), false).await?;
     loop {
-        tokio::time::sleep(TRICKLE_EVERY).await;
+        tokio::time::sleep(TRICKLE_INTERVAL).await;
         send_body(&mut stream, Bytes::from_static(b"x"), false).await?;
     }
 }
@@ -125,7 +125,7 @@ async fn stopped_reader_session(ground: Ground) -> io::Result<()> {
 /// Waits until the server closes the connection.
 async fn hold(connection: &RawConnection) -> io::Result<()> {
     while !connection.is_closed() {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     Err(io::ErrorKind::ConnectionReset.into())
 }

@@ -94,7 +94,7 @@ const HASH_ATTACKERS: usize = 4;
 const HASHES_PER_SECOND: u64 = 500;
 const HASH_BATCH: u64 = 10;
 /// Long enough for the server to have started the hash.
-const RESET_AFTER: Duration = Duration::from_millis(5);
+const RESET_DELAY: Duration = Duration::from_millis(5);
 
 /// Requests hashes, and resets the calls once the server has started them.
 pub async fn hash_kv(ground: Ground) {
@@ -112,7 +112,7 @@ async fn hash_kv_session(ground: Ground) -> io::Result<()> {
             frame::put(&mut resets, frame::RST_STREAM, 0, stream, &frame::CANCEL.to_be_bytes());
         }
         connection.send(&calls).await?;
-        tokio::time::sleep(RESET_AFTER).await;
+        tokio::time::sleep(RESET_DELAY).await;
         connection.send(&resets).await?;
         ground.ledger.add_acts(HASH_BATCH);
         pace.take(HASH_BATCH).await;
@@ -141,12 +141,12 @@ async fn large_puts_session(ground: Ground) -> io::Result<()> {
 /// Parameters of callers with short deadlines while the whole process is stopped.
 const DEADLINE: Duration = Duration::from_millis(200);
 const STALL: Duration = Duration::from_secs(2);
-const STALL_EVERY: Duration = Duration::from_secs(4);
+const STALL_INTERVAL: Duration = Duration::from_secs(4);
 /// Time to work off the backlog after a stall.
 const BACKLOG: Duration = Duration::from_millis(500);
 const DEADLINE_CONNECTIONS: usize = 4;
 const DEADLINE_CALLERS: usize = 25;
-const DEADLINE_CALL_EVERY: Duration = Duration::from_millis(50);
+const DEADLINE_CALL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub async fn deadlines_in_stalls(ground: Ground) {
     let (calls, stalls) = (ground.clone(), ground.clone());
@@ -173,7 +173,7 @@ async fn deadline_session(ground: Ground) -> io::Result<()> {
                 {
                     ground.ledger.add_lost();
                 }
-                tokio::time::sleep(DEADLINE_CALL_EVERY).await;
+                tokio::time::sleep(DEADLINE_CALL_INTERVAL).await;
             }
         });
     }
@@ -189,7 +189,7 @@ async fn stalls_until_end(ground: Ground) {
         tokio::time::sleep(STALL).await;
         drop(stalled);
         ground.ledger.add_frozen(began, Instant::now() + BACKLOG);
-        tokio::time::sleep_until(began + STALL_EVERY).await;
+        tokio::time::sleep_until(began + STALL_INTERVAL).await;
     }
 }
 

@@ -28,13 +28,13 @@ pub const CLIENTS: u32 = 100;
 const CLIENTS_PER_CONNECTION: u32 = 10;
 /// Interval of one client. All clients together make 500 calls a second, a few percent of the
 /// server's capacity.
-const CALL_EVERY: Duration = Duration::from_millis(200);
+const CALL_INTERVAL: Duration = Duration::from_millis(200);
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const VALUE: &[u8] = &[b'v'; 64];
 /// Too large for the first read; its body counts against the shared budget of all bodies.
 const LARGE_VALUE: &[u8] = &[b'v'; 48 << 10];
-/// One in `KIND_EVERY` clients makes large puts, one calls the gateway, and one is a probe.
-const KIND_EVERY: u32 = 25;
+/// One in `KIND_INTERVAL` clients makes large puts, one calls the gateway, and one is a probe.
+const KIND_INTERVAL: u32 = 25;
 const GATEWAY_PUT: &str = "POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                            Content-Length: 25\r\n\r\n{\"key\":\"aA==\",\"value\":\"\"}";
 const QUOTA: &str = "database space exceeded";
@@ -66,7 +66,7 @@ impl HealthyLoad {
             for client in 0..CLIENTS_PER_CONNECTION {
                 let number = connection * CLIENTS_PER_CONNECTION + client;
                 // Staggered over the interval for an even load.
-                let first = began + CALL_EVERY * number / CLIENTS;
+                let first = began + CALL_INTERVAL * number / CLIENTS;
                 let kv = KvClient::new(channel.clone());
                 clients.push(tokio::spawn(call_regularly((kv, port), number, first, Arc::clone(&stop))));
             }
@@ -99,7 +99,7 @@ async fn call_regularly(
         tokio::time::sleep_until(due).await;
         let is_put = samples.len() % 2 == 0;
         let called = async {
-            let kind = number % KIND_EVERY;
+            let kind = number % KIND_INTERVAL;
             if kind == 1 || kind == 2 {
                 return ask(port, if kind == 1 { GATEWAY_PUT } else { PROBE }).await;
             }
@@ -122,7 +122,7 @@ async fn call_regularly(
                 HealthyCall { due, latency: latency.max(CALL_TIMEOUT), failure: Some(failure) }
             }
         });
-        due += CALL_EVERY;
+        due += CALL_INTERVAL;
     }
     samples
 }

@@ -31,7 +31,7 @@ const LEFT_BYTES_MAX: u64 = 64 << 20;
 /// Like `LEFT_BYTES_MAX`, for descriptors.
 const LEFT_DESCRIPTORS_MAX: u64 = 16;
 /// Maximum time until latencies are normal again; the remaining usage is measured then.
-pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+pub const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A window in which the load makes 500 calls: five of them are above the 99th percentile.
 pub const NORMAL_WINDOW: Duration = Duration::from_secs(1);
 const NORMAL_STEP: Duration = Duration::from_millis(100);
@@ -121,7 +121,7 @@ pub struct AttackOutcome {
     pub cpu_percent: u64,
     pub descriptors: [u64; 2],
     pub threads: [u64; 2],
-    /// None if latencies were not normal within [`SETTLE_WITHIN`].
+    /// None if latencies were not normal within [`SETTLE_TIMEOUT`].
     pub normal_after_seconds: Option<f64>,
     /// Calls lost after stalls that the attack made.
     pub lost: u64,
@@ -232,7 +232,7 @@ fn allowed(before: Duration, times: u32, floor: Duration) -> Duration {
 
 /// Start of the first window with a normal p99 and without failures, in seconds after the attack.
 fn normal_after(samples: &[HealthyCall], times: &Times, before: Duration, floor: Duration) -> Option<f64> {
-    let steps = SETTLE_WITHIN.as_millis() / NORMAL_STEP.as_millis();
+    let steps = SETTLE_TIMEOUT.as_millis() / NORMAL_STEP.as_millis();
     (0..=u32::try_from(steps).expect("some tens")).map(|step| NORMAL_STEP * step).find_map(|offset| {
         let from = times.over + offset;
         let window = || samples.iter().filter(|sample| (from..from + NORMAL_WINDOW).contains(&sample.due));

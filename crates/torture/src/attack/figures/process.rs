@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Frequent enough to catch a peak, at negligible cost.
-const SAMPLE_EVERY: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Usage of a process at one time. All fields are zero after it has exited.
@@ -60,7 +60,7 @@ impl PeakMemory {
         let sampler = tokio::spawn(async move {
             loop {
                 peak.fetch_max(ProcessUsage::of_all(&pids).rss_bytes, Ordering::Relaxed);
-                tokio::time::sleep(SAMPLE_EVERY).await;
+                tokio::time::sleep(SAMPLE_INTERVAL).await;
             }
         });
         PeakMemory { bytes, sampler }

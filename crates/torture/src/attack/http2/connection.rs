@@ -15,7 +15,7 @@ use super::frame;
 
 /// Maximum wait for the server's settings. A slower server is busy or rejects the connection; the
 /// attacker reconnects.
-const GREETING_WITHIN: Duration = Duration::from_secs(2);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Handling of the bytes that the server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub async fn dial_from(port: u16, source: Ipv4Addr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((source, 0).into())?;
     let dialling = socket.connect((Ipv4Addr::LOCALHOST, port).into());
-    let dialled = tokio::time::timeout(GREETING_WITHIN, dialling).await;
+    let dialled = tokio::time::timeout(HELLO_TIMEOUT, dialling).await;
     let stream = dialled.map_err(|_| io::ErrorKind::TimedOut)??;
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -57,7 +57,7 @@ impl RawConnection {
         frame::put_settings(&mut greeting, settings);
         write.write_all(&greeting).await?;
         // Settings may only be acknowledged after the server's settings have arrived.
-        let greeted = tokio::time::timeout(GREETING_WITHIN, next_frame(&mut read)).await;
+        let greeted = tokio::time::timeout(HELLO_TIMEOUT, next_frame(&mut read)).await;
         let (kind, _, _) = greeted.map_err(|_| io::ErrorKind::TimedOut)??;
         if kind != frame::SETTINGS {
             return Err(io::ErrorKind::InvalidData.into());

@@ -1,7 +1,7 @@
 //! The latest usable configuration of a port.
 //!
 //! ```text
-//!   every RELOAD_EVERY: read the files ──same bytes──▶ no change
+//!   every RELOAD_INTERVAL: read the files ──same bytes──▶ no change
 //!                             └──other bytes──▶ build ──▶ swap, or log why not and keep the last good one
 //! ```
 //!
@@ -24,7 +24,7 @@ use process::shutdown::Stop;
 
 /// Delay until a new revocation list or certificate takes effect, at the cost of reading some kilobytes.
 /// Files change a few times a month.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Certificates that expire within this time are logged as a warning once a day.
 const WARNED_BEFORE: Duration = DAY.saturating_mul(14);
@@ -97,7 +97,7 @@ impl Reload {
                 self.warn_of_ends(SystemTime::now());
             }
             tokio::select! {
-                () = tokio::time::sleep(RELOAD_EVERY) => {}
+                () = tokio::time::sleep(RELOAD_INTERVAL) => {}
                 () = stop.stopped() => return,
             }
             let Ok(checked) = tokio::task::spawn_blocking(move || {
