@@ -34,7 +34,7 @@
 //!   store.
 //! - or all other voters responded and none of them knows a committed entry: a first start was interrupted
 //!   after votes, or after entries that no majority has. The member starts in the highest term of the
-//!   responses, without a vote in it. If a log has durable entries, the member votes once its own log, or the
+//!   responses, without a vote in it. If a log has durable entries, the member votes once its log, or the
 //!   candidate's, reaches the longest of them.
 //! - or this member kept its promises (an imported store, and a term that is durable here) and a majority of
 //!   all members have its first state, whether they have started or not. If they have another one, the rules
@@ -70,7 +70,7 @@ pub struct PeerState {
     pub is_founder: bool,
 }
 
-/// What a member knows of its own start.
+/// Facts that a member has about its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     /// Its state descends from its own first state, not from one that a leader sent.
@@ -227,9 +227,9 @@ impl Inquiry {
         self.of_interrupted_start().or_else(|| self.of_leader())
     }
 
-    /// All other voters responded, and none of them knows a committed entry. An entry that was committed with
-    /// an acknowledgement of this member is durable in another log, and no leader counts an acknowledgement of
-    /// before.
+    /// Handles responses of all other voters of which none knows a committed entry. An entry that was committed
+    /// with an acknowledgement of this member is durable in another log, and a leader that responds has reset
+    /// its acknowledged index.
     fn of_interrupted_start(&self) -> Option<Confirmation> {
         let are_all = self.counted().count() == self.members - 1;
         let ends: Option<Vec<(LogPosition, NodeId)>> =
