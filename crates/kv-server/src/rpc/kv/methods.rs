@@ -105,8 +105,9 @@ pub async fn delete_range(
     }
 }
 
-/// Rejects a transaction whose keys the caller may not use, before anything is proposed.
+/// Rejects an invalid transaction, and one whose keys the caller may not use, before anything is proposed.
 pub async fn check_txn(member: &Member, asker: &Asker, request: &TxnRequest) -> Result<(), Status> {
+    validate::txn(request, member.limits.txn_ops_max).map_err(grpc_errors::refused)?;
     permitted(member, asker, Ok(()), |visit| needs_of_txn(request, visit)).await.map(drop)
 }
 
