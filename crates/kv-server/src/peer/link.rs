@@ -57,7 +57,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Response timeout of a peer, for a member with an empty directory or log.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a peer answers: the members of the cluster at most.
+/// Maximum response size of a peer; the largest response is the member list.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Destination of a link.
