@@ -388,7 +388,7 @@ impl StatusShared {
         members
     }
 
-    /// Entries a member is behind: committed but not applied for this member, unacknowledged for a peer.
+    /// Lag of a member in entries: committed but not applied for this member, unacknowledged for a peer.
     async fn lag(&self, id: u64, status: &Status) -> Option<u64> {
         if id == self.member.ids.member {
             return Some(status.commit.entries_since(status.applied));

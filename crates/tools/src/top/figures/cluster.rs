@@ -36,7 +36,7 @@ pub struct UnaskedMember {
     pub id: String,
     pub name: String,
     pub role: &'static str,
-    /// Entries behind, by the leader, or else by the first member that reports it.
+    /// Lag in entries, by the leader, or else by the first member that reports it.
     pub lag: Option<u64>,
     /// Number of responding members with a connection to it.
     pub linked: usize,
@@ -162,7 +162,7 @@ impl ClusterFigures {
         found.into_values().collect()
     }
 
-    /// Returns the entries that a member is behind by its leader's count, or else its committed entries not
+    /// Returns a member's lag in entries by its leader's count, or else its committed entries not
     /// yet applied.
     pub fn lag_of(&self, document: &Document) -> Option<u64> {
         let by_leader = self
