@@ -11,10 +11,10 @@
 //! (1) It never campaigns. It grants its vote to a candidate whose log reaches the position that this member
 //! catches up to, and to the only other voter.
 //!
-//! A member with an imported store stays unconfirmed at each start until its log holds an entry after the
-//! store, whatever it has voted: until then it may have to give its store up. A member whose log was empty and
-//! that has voted since keeps its promises and is not asked again. The position that a member catches up to
-//! is written with its term, and is kept.
+//! A member with an imported store is unconfirmed at each start until its log holds an entry after the
+//! store, whatever it has voted: until then it may have to discard its store. A member that had an empty
+//! log and has voted since keeps its promises and is not queried again. The position that a member catches
+//! up to is written with its term, and survives restarts.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -51,7 +51,7 @@ impl Core {
             return None;
         }
         let start = self.start();
-        // The term of a log that was made together with a store is that of no election.
+        // The term of a log created together with a store does not stem from an election.
         let term = if start.has_term { self.term() } else { Term(0) };
         let last_index = self.last_index();
         let voters = self.settled_voters();
@@ -67,7 +67,7 @@ impl Core {
         })
     }
 
-    /// Returns what this member knows of its own start.
+    /// Returns this member's start state.
     pub fn start(&self) -> Start {
         let state = &self.raw.store().state;
         let came_late = state.catch_up.is_some_and(|until| until != NO_PART_TAKEN);
@@ -77,8 +77,8 @@ impl Core {
         Start { is_founder, has_term: self.term() > term_of_store }
     }
 
-    /// Returns the durable end of the log if this member knows no entry after the beginning of its log to be
-    /// committed.
+    /// Returns the durable end of the log, if this member has no known committed entry after the start of
+    /// the log.
     fn uncommitted(&self) -> Option<LogPosition> {
         let log = &self.raw.raft.raft_log;
         let start = self.raw.store().start().index;
@@ -90,9 +90,10 @@ impl Core {
         Some(LogPosition { index, term: self.term_at(index).unwrap_or_default() })
     }
 
-    /// Resets the acknowledged index of `peer` at this leader: raft-rs would otherwise ignore that its log is
-    /// empty. Until its next acknowledgement `peer` counts for no commit. Any program that poses as `peer` can
-    /// cause that, so it happens at most once per election timeout. Returns false if it would be too early.
+    /// Resets the acknowledged index of `peer` at this leader: raft-rs would otherwise ignore that its log
+    /// is empty. Until it acknowledges again, `peer` does not count for commits. Any program that poses as
+    /// `peer` can cause that, so it happens at most once per election timeout. Returns false if it would be
+    /// too early.
     ///
     /// An unconfirmed member acknowledges no entries. So each of its queries gets a response, unless it
     /// accepted entries and lost its log again within an election timeout.
@@ -125,8 +126,8 @@ impl Core {
         self.raw.store().state.catch_up != Some(NO_PART_TAKEN)
     }
 
-    /// Notes an entry after the imported store. The next job makes that durable, and no later start asks the
-    /// other members.
+    /// Records an entry after the imported store. The following job makes that durable, and later starts do
+    /// not query the peers.
     pub(super) fn note_started(&mut self) {
         if !self.has_started() {
             self.raw.mut_store().state.catch_up = None;
@@ -157,8 +158,8 @@ impl Core {
                 let raft = &mut self.raw.raft;
                 if term.0 > raft.term {
                     raft.become_follower(term.0, raft::INVALID_ID);
-                    // A lost disk may have held a vote in this term: this vote for itself keeps any other
-                    // candidate from getting one.
+                    // A lost disk may have held a vote in this term; a vote for itself prevents a vote for
+                    // any candidate.
                     raft.vote = raft.id;
                 }
             }
@@ -167,9 +168,9 @@ impl Core {
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
-    /// Reports whether the only other voter requests the vote. It holds all committed entries, and leads only
-    /// with this vote. This member may lack the entry that made it a voter: then the hint of the request
-    /// counts.
+    /// Reports whether the vote is requested by the only other voter. It holds all committed entries, and
+    /// leads only with this vote. This member may lack the entry that made it a voter: then the hint of the
+    /// request counts.
     fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
         let voters = self.raw.raft.prs().conf().voters();
         let are_two =
@@ -177,8 +178,8 @@ impl Core {
         are_two || message.reject_hint == OTHER_OF_TWO
     }
 
-    /// Reports whether a candidate's log reaches the position that this member catches up to. Then it holds all
-    /// entries that this member may have acknowledged.
+    /// Reports whether a candidate's log reaches the position that this member catches up to. Such a log
+    /// has all entries that this member may have acknowledged.
     fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
         let log = (message.log_term, message.index);
         self.raw
@@ -188,8 +189,8 @@ impl Core {
             .is_some_and(|until| log >= (until.term.0, until.index.0) || base::mutant("held-member-votes"))
     }
 
-    /// Marks vote requests to the only other voter. Skipped while the log may hold a change of the voters: then
-    /// this member may lack entries that others have committed.
+    /// Marks vote requests to the only other voter. Skipped while the log may hold a change of voters: then
+    /// this member may lack committed entries.
     pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
         use MessageType::{MsgRequestPreVote, MsgRequestVote};
         let requests = messages
