@@ -62,7 +62,7 @@ pub(crate) enum FaultKind {
     StalledDisk,
     FailingDisk,
     LostStore,
-    /// A member's state is taken for wrong, and replaced by the leader's.
+    /// A member's state is declared corrupt, and replaced by the leader's.
     Reseed,
     /// The disks of log and store are replaced by empty ones.
     LostDisk,

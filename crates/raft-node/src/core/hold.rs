@@ -12,7 +12,7 @@
 //! catches up to, and to the only other voter.
 //!
 //! A member with an imported store is unconfirmed at each start until its log holds an entry after the
-//! store, whatever it has voted: until then it may have to discard its store. A member that had an empty
+//! store, regardless of its votes: until then it may have to discard its store. A member that had an empty
 //! log and has voted since keeps its promises and is not queried again. The position that a member catches
 //! up to is written with its term, and survives restarts.
 

@@ -38,19 +38,13 @@
 //! - or this member kept its promises (an imported store, and a term that is durable here) and a majority
 //!   of all members have its first state, whether they have started or not. If they have a different one,
 //!   the rules above apply and it discards its state.
-//!   after votes, or after entries that no majority has. The member starts in the highest term of the
+//!
 //! Founders with different first states never exchange Raft messages; see `greet` of the peer server.
-//!   candidate's, reaches the longest of them.
+//!
 //! A response counts only if its voters equal this member's list. A member responds without voters while
 //! its log holds a change that Raft does not count by yet. So an outdated list confirms no member: the
 //! entry of the change is on a majority of the voters before it, and one of the counted members would hold
 //! it.
-//!
-//! Founders with unlike first states never exchange Raft messages; see `greet` of the peer server.
-//!
-//! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
-//! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
-//! entry of the change is with a majority of the voters before it, and one of those that count would hold it.
 //!
 //! The proofs and what remains possible are in docs/decisions/0034.
 
@@ -58,30 +52,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::{LogIndex, LogPosition, NUMBER_MAX, NodeId, Term};
 
-/// Response of a member to one that is unconfirmed.
+/// Response of a member to an unconfirmed one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerState {
-    /// Zero if it has neither voted nor received an entry.
+    /// Current term. Zero if the member has neither voted nor received an entry.
     pub term: Term,
     pub last_index: LogIndex,
-    /// It leads in `term`.
+    /// True if the member leads in `term`.
     pub is_leader: bool,
-    /// It does not vote itself: its own log was empty, and is not confirmed or not caught up.
+    /// True if the member does not vote: its log was empty, and it is unconfirmed or not caught up.
     pub is_held: bool,
-    /// The voters by which it counts. None while its log holds a change of them.
+    /// Voters that the member counts by. Empty while its log holds a pending change of voters.
     pub voters: Vec<NodeId>,
-    /// Durable end of its log if it knows no committed entry after the beginning of the log.
+    /// Durable end of the log, if no entry after its start is known to be committed.
     pub uncommitted: Option<LogPosition>,
-    /// Its state descends from its own first state, not from one that a leader sent.
+    /// True if the state descends from the member's own first state, not from a leader's snapshot.
     pub is_founder: bool,
 }
 
 /// Start state of a member, as recorded in its log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// Its state descends from its own first state, not from one that a leader sent.
+    /// True if the state descends from the member's own first state, not from a leader's snapshot.
     pub is_founder: bool,
-    /// It has voted or received an entry, and this is durable or about to be.
+    /// True if the member has voted or received an entry, which is durable or being persisted.
     pub has_term: bool,
 }
 
@@ -96,7 +90,7 @@ pub enum Confirmation {
         /// Position that its log must reach before it votes, or an entry of a later term; the peer of a
         /// two-member cluster gets its vote earlier. None if no entry can have been committed.
         until: Option<LogPosition>,
-        /// The member whose log ends at `until` has the same first state: an imported store stays.
+        /// True if the member that reported `until` has the same first state: an imported store is retained.
         is_alike: bool,
     },
 }

@@ -33,8 +33,8 @@ impl World {
         Ok(())
     }
 
-    /// Answers by other voters confirm nothing, and of a list whose voters are gone none answers: a member
-    /// that joins asks again who is in the cluster.
+    /// Requests the current member list, for a joining member. Responses with different voters do not confirm
+    /// it, and the voters of an outdated list may all be removed.
     fn take_newer_list(&mut self, id: u64) -> Result<(), MemberError> {
         let up = self.see(id).up.as_ref().expect("it inquires");
         let (listed, asked) = (up.roster.members().clone(), up.roster.linked());
