@@ -22,8 +22,8 @@ pub fn digest(letters: &str) -> String {
     Sha256::digest(letters).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the name under which members store a token. None for a text that cannot be a token: a digest that was
-/// read from a log, or an index that is not a number.
+/// Returns the name under which members store a token. None for a text that cannot be a token, such as a
+/// digest from a log, or one with an index that is not a number.
 pub fn name(token: &str) -> Option<String> {
     let (letters, index) = token.split_once('.')?;
     let is_index = index.len() <= INDEX_DIGITS_MAX && index.parse::<u64>().is_ok();

@@ -11,10 +11,9 @@
 //! (1) It never campaigns. It grants its vote to a candidate whose log reaches the position that this member
 //! catches up to, and to the only other voter.
 //!
-//! A member with an imported store is unconfirmed at each start until its log holds an entry after the
-//! store, regardless of its votes: until then it may have to discard its store. A member that had an empty
-//! log and has voted since keeps its promises and is not queried again. The position that a member catches
-//! up to is written with its term, and survives restarts.
+//! A member with an imported store is unconfirmed at each start until its log holds an entry after the store,
+//! even if it has voted: it may have to drop its store. A member with an empty log that has voted keeps its
+//! promises, and is not unconfirmed again. The position that a member catches up to is durable with its term.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -67,7 +66,7 @@ impl Core {
         })
     }
 
-    /// Returns this member's start state.
+    /// Returns the facts that this member has about its start.
     pub fn start(&self) -> Start {
         let state = &self.raw.store().state;
         let came_late = state.catch_up.is_some_and(|until| until != NO_PART_TAKEN);
@@ -90,10 +89,9 @@ impl Core {
         Some(LogPosition { index, term: self.term_at(index).unwrap_or_default() })
     }
 
-    /// Resets the acknowledged index of `peer` at this leader: raft-rs would otherwise ignore that its log
-    /// is empty. Until it acknowledges again, `peer` does not count for commits. Any program that poses as
-    /// `peer` can cause that, so it happens at most once per election timeout. Returns false if it would be
-    /// too early.
+    /// Resets the acknowledged index of `peer` at this leader: raft-rs would otherwise ignore that its log is
+    /// empty. Until its next acknowledgement `peer` counts for no commit. Any program that poses as `peer`
+    /// can cause that, so it happens at most once per election timeout. Returns false if it is too early.
     ///
     /// An unconfirmed member acknowledges no entries. So each of its queries gets a response, unless it
     /// accepted entries and lost its log again within an election timeout.
@@ -178,8 +176,8 @@ impl Core {
         are_two || message.reject_hint == OTHER_OF_TWO
     }
 
-    /// Reports whether a candidate's log reaches the position that this member catches up to. Such a log
-    /// has all entries that this member may have acknowledged.
+    /// Reports whether a candidate's log reaches the position that this member catches up to, and so holds all
+    /// entries that this member may have acknowledged.
     fn is_asked_by_a_log_that_reaches(&self, message: &Message) -> bool {
         let log = (message.log_term, message.index);
         self.raw
@@ -189,8 +187,8 @@ impl Core {
             .is_some_and(|until| log >= (until.term.0, until.index.0) || base::mutant("held-member-votes"))
     }
 
-    /// Marks vote requests to the only other voter. Skipped while the log may hold a change of voters: then
-    /// this member may lack committed entries.
+    /// Marks vote requests to the only other voter, unless the log may hold a membership change: then this
+    /// member may lack entries that others have committed.
     pub(super) fn mark_requests_to_the_other_of_two(&mut self, messages: &mut [Message]) {
         use MessageType::{MsgRequestPreVote, MsgRequestVote};
         let requests = messages

@@ -230,8 +230,8 @@ impl Inquiry {
     }
 
     /// Confirms an interrupted first start, if all other voters responded and no committed entry is known.
-    /// An entry that was committed with this member's acknowledgement is durable in a peer's log, and no
-    /// leader counts an acknowledgement from before the loss.
+    /// An entry that was committed with this member's acknowledgement is durable in a peer's log, and a
+    /// leader that responds has reset this member's acknowledged index.
     fn of_interrupted_start(&self) -> Option<Confirmation> {
         let are_all = self.counted().count() == self.members - 1;
         let ends: Option<Vec<(LogPosition, NodeId)>> =

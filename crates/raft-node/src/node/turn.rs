@@ -282,7 +282,7 @@ impl<P, R> Node<P, R> {
         self.core.is_unconfirmed()
     }
 
-    /// Returns what this member knows of its own start.
+    /// Returns the facts that this member has about its start.
     pub fn start(&self) -> Start {
         self.core.start()
     }

@@ -171,7 +171,7 @@ pub trait Inbox: Send + Sync + 'static {
     fn progress_of(&self, member: NodeId) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send + '_>>;
     /// Reports whether this member does not take part until it is confirmed.
     fn is_unconfirmed(&self) -> bool;
-    /// Returns what this member knows of its own start.
+    /// Returns the facts that this member has about its start.
     fn start(&self) -> Start;
     /// Confirms this member, which was unconfirmed at its start, after the replies of the other members.
     fn confirm(&self, confirmation: Confirmation);
