@@ -424,7 +424,7 @@ impl Core {
         self.begin_restart(number, at);
         let store = self.raw.mut_store();
         store.restore(at);
-        // That of the leader when it offered. The machine's own follows with the install.
+        // The leader's configuration at the time of the offer. The machine's follows with the install.
         store.state.conf = snapshot.get_metadata().get_conf_state().clone();
         // Commit index of the new, still empty log. A later commit index is written with its entries.
         let mut state = store.state.clone();
