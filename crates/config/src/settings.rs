@@ -374,8 +374,8 @@ fn positive_or(value: u64, default: u64) -> u64 {
     if value > 0 { value } else { default }
 }
 
-/// Returns the path, or None if it is empty. Resolves `..` components: a path that goes up from a directory
-/// that does not exist yet would change its meaning once that directory is created.
+/// Returns the path, or None if it is empty. Resolves `..` components: in a directory that does not exist
+/// yet, they would change their meaning once it is created.
 fn given(path: &Option<String>) -> Option<PathBuf> {
     let path = path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)?;
     let leads_up = path.components().any(|component| component == Component::ParentDir);

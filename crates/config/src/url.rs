@@ -28,7 +28,7 @@ pub enum Scheme {
     Unixs,
 }
 
-/// Invalid URL. Texts are those that etcd prints after `invalid value "…" for flag -…: `.
+/// Invalid URL, with the text that etcd prints after `invalid value "…" for flag -…: `.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     #[error("no valid URLs given")]
@@ -225,7 +225,7 @@ impl Urls {
         if text.is_empty() { Ok(Urls::default()) } else { Urls::parse(text) }
     }
 
-    /// Builds a list from single URLs, such as those of one member in `--initial-cluster`.
+    /// Builds a list from single URLs, such as a member's URLs in `--initial-cluster`.
     pub fn collect<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Urls, UrlError> {
         let mut urls = texts.map(Url::parse).collect::<Result<Vec<_>, _>>()?;
         if urls.is_empty() {

@@ -4,13 +4,13 @@
 //!   https: TLS handshake and checks, on the TLS threads; then, as on a plain connection:
 //!   first bytes "PRI " ──▶ front (HTTP/2: gRPC)
 //!   anything else ──▶ http  (health, version, metrics, gateway)
-//!   nothing in time ─────▶ closed
+//!   no bytes in time ────▶ closed
 //! ```
 //!
-//! While as many connections are open as there are descriptors for, a newcomer displaces one without a
-//! request, or one whose requests anyone may send, by the rule of [`admission::Places`]. A connection with a
-//! certificate, or with a call that has permission, is never displaced. Without another one the newcomer is
-//! refused. A place counts for an address: no user is known yet.
+//! While as many connections are open as there are descriptors for, a newcomer displaces a connection
+//! without a request, or with requests that anyone may send, by the rule of [`admission::Places`]. A
+//! connection with a certificate, or with a call that has permission, is never displaced; if there are no
+//! other connections, the newcomer is rejected. A place counts for an address: no user is known yet.
 //!
 //! A listener may serve only one of the two: `--listen-client-http-urls`. A listener for HTTP only serves
 //! HTTP/1. With TLS, HTTP/2 requests other than gRPC go to `http` as well, since curl and browsers choose
@@ -61,7 +61,7 @@ pub struct Services<H, T, G> {
 
 /// Services that need the connection of a call, to share limited resources between connections.
 pub trait PerConnection {
-    /// The same services for one connection. They note in `holder` what the connection is used for.
+    /// Returns the same services for one connection. They record its use in `holder`.
     fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self;
 }
 

@@ -30,7 +30,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// complete, or until the connection is evicted.
 ///
 /// After its first request a connection may be idle for any time, as in etcd: balancers keep theirs for a
-/// minute and more, and one that is closed here could have a request on its way.
+/// minute and more, and a request could be in flight when it is closed here.
 pub async fn serve<S>(mut socket: Socket, service: S, holder: &Arc<Holder>, stop: &Stop)
 where
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
@@ -133,7 +133,7 @@ mod tests {
                 ("GET /version#x HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
                 ("GET /version HTTP/1.1\r\nHost: x\r\n\r\n", "ok"),
                 ("GET /version#x HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
-                // The body is sent once it is asked for, so it is read alone.
+                // The body is sent only after 100 Continue, so it is read separately.
                 (
                     "POST /version HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n",
                     "100 Continue",

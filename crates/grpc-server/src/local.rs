@@ -17,8 +17,8 @@ use process::shutdown::Stop;
 
 /// Concurrent calls per connection. Further ones wait for [`TURN_TIMEOUT`].
 const CALLS_MAX: usize = 128;
-/// Time limit for that wait: streams may be endless, and the client may wait for a response before it
-/// closes one.
+/// Timeout of that wait: streams may be endless, and the client may wait for a response before it closes
+/// one.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection for JSON calls. Cheap to clone.

@@ -1,8 +1,8 @@
-//! The listeners of `--listen-metrics-urls`: HTTP/1 for probes and scrapers, plain or inside TLS. Inside TLS
-//! also HTTP/2, as on etcd's: a proxy that dials there as a gRPC client closes connections without it.
+//! The listeners of `--listen-metrics-urls`: HTTP/1 for probes and scrapers, plain or inside TLS. Inside
+//! TLS also HTTP/2, as on etcd's: a proxy that dials there as a gRPC client closes connections without it.
 //!
-//! Their connections are counted apart from those of clients, so that a probe is answered however many
-//! clients there are.
+//! Their connections are counted separately, so that a probe gets a response however many clients there
+//! are.
 
 use std::sync::Arc;
 
@@ -24,16 +24,16 @@ use transport::wire::Wire;
 
 /// Connections open at one time. A kubelet and a scraper need some five. One more waits in the backlog.
 pub const CONNECTIONS_MAX: u32 = 32;
-/// Those that may stay. One more displaces another, which ends immediately, by the rule of [`Places`]: all
-/// requests are of a kind that anyone may send. A client that waits for a slow response, or does not read it,
-/// keeps no probe out.
+/// Number of connections. A newcomer displaces one of them, which is closed immediately, by the rule of
+/// [`Places`]: all requests are of a kind that anyone may send. A client with a slow or unread response
+/// does not keep out a probe.
 const PLACES: usize = 24;
 
 /// Time for the first bytes inside TLS.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
-/// Streams of one connection. A scraper sends one request at a time.
+/// Maximum streams per connection. A scraper sends one request at a time.
 const STREAMS_MAX: u32 = 16;
-/// Bytes of the headers of one request. A probe sends some hundred.
+/// Maximum bytes of a request's headers. A probe sends some hundred.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Interval between pings to a silent connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);

@@ -56,7 +56,7 @@ fn is_of_host(byte: u8) -> bool {
 }
 
 /// Replaces every `#` in the path of a request line with a regular character: a request has no fragment, so
-/// Go treats it as a part of the path or query. `read` holds the bytes of one read; a request line that is
+/// Go treats it as a part of the path or query. `read` holds the bytes of a read; a request line that is
 /// incomplete or does not come first is left unchanged.
 pub fn keep_fragments(read: &mut [u8]) {
     let Some(end) = read.iter().position(|byte| *byte == b'\n') else { return };

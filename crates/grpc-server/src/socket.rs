@@ -58,7 +58,8 @@ pub struct Socket {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Checks for a disconnect, if enabled.
     looks: Option<Box<Interval>>,
-    /// The last read waits for bytes: it wakes its task when the client has ended, and no look is needed.
+    /// True if the last read returned pending: it wakes its task when the client disconnects, so polling is
+    /// unnecessary.
     is_reading: bool,
     /// Dropped with the socket.
     open: Option<oneshot::Sender<Infallible>>,
@@ -79,8 +80,8 @@ impl Socket {
         }
     }
 
-    /// Enables HTTP/1 parsing of request lines, to preserve fragments in paths. The first line comes next.
-    /// Must be set again when another one does.
+    /// Enables HTTP/1 parsing of request lines, to preserve fragments in paths. The next bytes are a
+    /// request line. Must be set again before each request line.
     pub fn keep_fragments(&mut self) -> Arc<AtomicBool> {
         Arc::clone(self.at_line.insert(Arc::new(AtomicBool::new(true))))
     }

@@ -49,7 +49,7 @@ use process::descriptors;
 use process::log::{self, LogError, causes};
 use process::visible::visible;
 
-/// Why the process could not start or go on.
+/// Reason the process could not start or continue.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
@@ -131,7 +131,7 @@ pub fn run(
     }
 }
 
-/// What to change where the system refused something.
+/// Returns a hint to resolve an error of the operating system.
 fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let mut chain = std::iter::successors(Some(error), |&error| error.source());
     match chain.find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind) {
@@ -176,17 +176,16 @@ fn try_run(
     let log = log_settings(&flags).map_err(SettingsError::from)?;
     log::start(&log)?;
     notices.iter().for_each(note);
-    // Files that this process creates, those of libraries included, are readable by its user only.
+    // Files created by this process and its libraries are readable by its user only.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
-    // The allocator asks for huge pages, and each that is touched in one place is in memory whole: half of
-    // what a small member takes. They are no faster here. A kernel that does not know the call leaves it at
-    // that.
+    // The allocator requests huge pages, which become resident as a whole when one byte is touched: half of
+    // a small member's memory. They are no faster here. An error of an older kernel is ignored.
     let _is_unknown = rustix::thread::disable_transparent_huge_pages(true);
     let (settings, directory) = choose(&flags)?;
     Ok(node::run(settings, directory)?)
 }
 
-/// The flags of a file, instead of those of the command line.
+/// Reads the flags of a file, which replace the command line's.
 fn read_config_file(path: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
     let text = read_file(path)?;
     let (flags, mut notices) = flags::parse_file(&text)?;
@@ -232,7 +231,7 @@ fn note(notice: &Notice) {
     }
 }
 
-/// What `--version` prints. Target, commit and date come from the build script in `deploy/version`.
+/// Returns the text of `--version`. Target, commit and date come from the build script in `deploy/version`.
 fn version_text() -> String {
     let (target, commit, date) = (env!("BUILD_TARGET"), env!("BUILD_COMMIT"), env!("BUILD_DATE"));
     format!(

@@ -1,13 +1,14 @@
-//! The listeners of one member, and what is served on each.
+//! The listeners of one member, and the services on each.
 //!
 //! ```text
-//!   --listen-client-urls       gRPC and HTTP; gRPC alone if there are the next
-//!   --listen-client-http-urls  HTTP alone
-//!   --listen-metrics-urls      health and metrics alone, from before the member is ready
+//!   --listen-client-urls       gRPC and HTTP; gRPC only if the next are set
+//!   --listen-client-http-urls  HTTP only
+//!   --listen-metrics-urls      health and metrics only, from before the member is ready
 //!   --listen-peer-urls         other members
 //! ```
 //!
-//! All are bound before anything else is started, so that a port in use is found before anything is sent.
+//! All are bound before any other part starts, so that a port in use is detected before this member sends a
+//! message.
 
 use std::sync::Arc;
 
@@ -28,20 +29,20 @@ use telemetry::metrics::{Exposition, SlowCalls};
 use transport::tls::{Port, ShownAddress, Tls};
 use transport::wire::SocketFile;
 
-/// A listener of clients, and what is spoken on it.
+/// A client listener, and the protocols it serves.
 pub type ClientPort = (Port, Traffic);
 
-/// Bound, and not yet served.
+/// Bound listeners that do not serve yet.
 pub struct Listeners {
     pub clients: Vec<ClientPort>,
     pub metrics: Vec<Port>,
     pub peers: Vec<Port>,
-    /// Of the Unix sockets among them; to be kept until the member has ended.
+    /// Files of the Unix sockets, removed on drop; to be retained until the member has stopped.
     pub files: Vec<SocketFile>,
 }
 
 impl Listeners {
-    /// Binds all URLs: those of other members inside `peers`, all others inside `clients`.
+    /// Binds all URLs: peer URLs inside `peers`, the remaining ones inside `clients`.
     pub fn bind(
         settings: &Settings,
         tls: &Tls,
@@ -67,7 +68,7 @@ impl Listeners {
     }
 }
 
-/// What answers over plain HTTP.
+/// Builds the plain HTTP handlers.
 pub fn http(
     member: &Arc<Member>,
     leases: &LeaseService,
@@ -82,7 +83,8 @@ pub fn http(
     Http { member, linearizable, metrics, status, gateway: None, enable_pprof: settings.enable_pprof }
 }
 
-/// Serves health and metrics: before the member is ready too, so that a probe finds out that it is not.
+/// Serves health and metrics. Started before the member is ready, so that probes can observe that it is
+/// not.
 pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &Stop) {
     for url in settings.listen_metrics_urls.iter() {
         tracing::info!(address = %url, "serving metrics");
@@ -92,10 +94,10 @@ pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &S
     metrics_port::serve(ports, &metrics_port::Routers { plain, secure }, stop);
 }
 
-/// What a client can talk to.
+/// Services of a client listener.
 pub type ClientServices = Services<Dispatcher, Dispatcher, Dispatcher>;
 
-/// All services of clients.
+/// Builds the services of client listeners.
 pub fn services(mut http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
     let member = Arc::clone(&http.member);
     let slow = SlowCalls::new(settings.slow_call, Arc::clone(&member.metrics));

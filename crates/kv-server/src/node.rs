@@ -4,10 +4,10 @@
 //!   bind ports ▶ identity, log ▶ store ▶ store thread ▶ Raft ▶ peers ▶ leader known, own name published ▶ clients
 //! ```
 //!
-//! * A port in use, a foreign directory or a damaged file is found before anything is sent.
-//! * "ready to serve client requests" is said when this member can commit and apply, never before: its own
-//!   name has gone through the log by then.
-//! * After a fatal error of log, store or apply the process is gone at once: see [`shutdown::die`].
+//! * A port in use, a foreign directory or a corrupt file is detected before this member sends a message.
+//! * "ready to serve client requests" is logged once this member can commit and apply: its own name has
+//!   been committed through the log by then.
+//! * After a fatal error of log, store or apply the process exits immediately: see [`shutdown::die`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,16 +50,16 @@ use telemetry::traces::{TraceError, Traces};
 use telemetry::usage::Usage;
 use transport::tls::{Dialer, HandshakeThreads, Port, ShownAddress, Tls, TlsError};
 
-/// Between two attempts to publish this member's name.
+/// Pause between two attempts to publish this member's name.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(50);
-/// A quorum answers a stopping member within so many heartbeats, or is not waited for.
+/// Heartbeat intervals a stopping member waits for a response from a quorum.
 const QUORUM_HEARTBEATS: u32 = 3;
-/// Short heartbeats leave no time for the syncs of a change of the leader.
+/// Lower bound of that wait: short heartbeats leave too little time for the syncs of a leader change.
 const QUORUM_WITHIN_MIN: Duration = Duration::from_millis(300);
-/// Of calls that were answered that the member stops: the time of a write to their clients.
+/// Time for the shutdown error to reach the clients of interrupted calls.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
-/// A last checkpoint is 64 MiB at the most, and only shortens the next start: one that the disk does not let
-/// end is given up.
+/// Timeout of the last checkpoint. It writes at most 64 MiB and only shortens the next start, so a slow
+/// disk may abort it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Traces of calls, if they are asked for.
+/// Starts exporting traces of calls, if configured.
 fn start_traces(settings: &Settings, runtimes: &Runtimes) -> Result<Traces, TraceError> {
     let Some(wanted) = &settings.traces else { return Ok(Traces::default()) };
     let _inside = runtimes.clients.enter();
@@ -178,8 +178,8 @@ fn start_traces(settings: &Settings, runtimes: &Runtimes) -> Result<Traces, Trac
     Ok(traces)
 }
 
-/// Compares the hash of this member's store with those of the others, before it takes part. A new store has
-/// nothing to compare.
+/// Compares the hash of this member's store with its peers' before it joins. A new store has no history to
+/// compare.
 fn compare_with_others(
     runtimes: &Runtimes,
     dialer: &Dialer,
@@ -192,7 +192,7 @@ fn compare_with_others(
     tracing::info!("starting initial corruption check");
     let own = store.hash_kv(0).map_err(NodeError::Hash)?;
     let (mut members, level) = (state_machine::members(store)?, level::of(store)?);
-    // Another one that is known to differ says nothing about this one.
+    // A peer already known to be corrupt is no evidence about this member.
     let corrupt = state_machine::corrupt_members(store)?;
     members.retain(|member| member.id == identity.member_id || !corrupt.contains(&member.id));
     let asked = peer::hashes_at_start(dialer, identity, &members, level, own.hash_revision);
@@ -217,22 +217,22 @@ fn announce(settings: &Settings, directory: &Directory) {
         quota_backend_bytes = settings.limits.quota_bytes,
         snapshot_count = settings.snapshot_count,
         snapshot_catchup_entries = settings.snapshot_catch_up_entries,
-        // The only value that etcd still has.
+        // The only value that etcd still supports.
         v2_deprecation = "write-only",
         warnings_explained_in = "docs/operate/troubleshoot.md",
         "starting a kv-server member"
     );
 }
 
-/// What this member begins with: its identity and log, the store that fits the log, and whether others are
-/// asked.
+/// Data a member starts with: its identity and log, the store that matches the log, and whether to query
+/// its peers.
 struct MemberData {
     established: MemberStart,
     opened: OpenedStore,
     company: Company,
 }
 
-/// What was found on the disk.
+/// Logs the state recovered from disk.
 fn recovered(established: &MemberStart, opened: &OpenedStore) {
     let MemberStart { identity, recovery, .. } = established;
     let is_first = opened.is_empty() && recovery.last == LogPosition::default();
@@ -252,14 +252,14 @@ fn recovered(established: &MemberStart, opened: &OpenedStore) {
     );
 }
 
-/// How this member and the others reach each other.
+/// Connections to peers, in both directions.
 struct Peering {
     ports: Vec<Port>,
     connections_max: u32,
     dialer: Dialer,
 }
 
-/// Everything that runs before clients are served.
+/// Components that run before clients are served.
 struct Running {
     settings: Settings,
     identity: Arc<Identity>,
@@ -268,23 +268,24 @@ struct Running {
     store_thread: StoreThread,
     watch_thread: WatchThread,
     threads: Threads,
-    /// Ends the links to peers; last of all, since Raft talks through them to its end.
+    /// Closes the links to peers; stopped last, since Raft uses them until it stops.
     peers_stopper: Stopper,
 }
 
-/// How long a stopping member waits for a sign of a quorum.
+/// Returns how long a stopping member waits to hear from a quorum.
 fn quorum_within(heartbeat: Duration, is_removed: bool) -> Duration {
-    // A removed member is answered by none, but may have to apply, and answer, its own removal.
+    // Peers do not respond to a removed member, but it may have to apply its own removal and respond to
+    // that call.
     let heartbeats = if is_removed { 1 } else { QUORUM_HEARTBEATS };
     (heartbeats * heartbeat).max(QUORUM_WITHIN_MIN)
 }
 
-/// One line, and the process is gone: nothing after this point may be acknowledged.
+/// Logs one line and exits: this member must not acknowledge any request after this point.
 fn on_fatal(fatal: Fatal) {
     shutdown::die(&causes(&fatal))
 }
 
-/// The threads of the store and of its watchers.
+/// Starts the threads of the store and of its watchers.
 fn start_stores(
     settings: &Settings,
     maintainer: Maintainer,
@@ -379,7 +380,7 @@ impl Running {
         Ok(Running { settings, identity, member, leases, store_thread, watch_thread, threads, peers_stopper })
     }
 
-    /// Becomes ready, serves, and ends when a signal says so.
+    /// Becomes ready and serves until a signal.
     async fn live(
         self,
         clients: Vec<ClientPort>,
@@ -412,7 +413,7 @@ impl Running {
         self.stop(&stopper, &permits).await
     }
 
-    /// Returns when a signal asks for an end, or when this member was removed from the cluster.
+    /// Returns on a stop signal, or when this member was removed from the cluster.
     async fn ended(&self) -> std::io::Result<()> {
         let signalled = shutdown::signalled()?;
         tokio::select! {
@@ -428,8 +429,8 @@ impl Running {
         Ok(())
     }
 
-    /// Returns when this member's name and client URLs have gone through the log: it can commit, and it has
-    /// applied.
+    /// Returns once this member's name and client URLs were committed through the log: it can commit, and
+    /// it has applied.
     async fn publish(&self) {
         let request = PublishMember {
             member_id: self.identity.member_id,
@@ -450,8 +451,8 @@ impl Running {
         );
     }
 
-    /// Hands leadership over, lets calls end, makes everything durable. Calls that no quorum can answer are
-    /// answered that the member stops.
+    /// Transfers leadership, drains calls, and makes all state durable. Calls that cannot reach a quorum
+    /// fail with a shutdown error.
     async fn stop(self, clients: &Stopper, permits: &Permits) -> Result<(), NodeError> {
         let within = quorum_within(self.settings.clock.heartbeat, self.member.roster.is_removed());
         let waits_in_vain = self.member.without_quorum(within);

@@ -1,14 +1,15 @@
-//! One JSON document of a member, for its status page and for `kv-server top`.
+//! JSON status document of a member, used by its status page and by `kv-server top`.
 //!
-//! * A member describes itself and what it knows of the others. It asks the others for their documents and
-//!   histories when the page of the whole cluster is looked at. What they say is cut to bounds, and none
-//!   speaks for another one.
-//! * Figures that grow are since the start: who reads two documents has rates and percentiles of the time
-//!   between them.
-//! * A document is made once in a second at most, however many readers there are, and however long it takes.
+//! * A member describes itself and its view of its peers. When the cluster page is viewed it fetches the
+//!   documents and histories of its peers, bounds their size, and accepts from each peer only data about
+//!   that peer.
+//! * Counters are cumulative since the start; readers derive rates and percentiles from two documents.
+//! * A document is built at most once per second, for all readers together, even if building it takes
+//!   longer.
 //! * It is bounded: 64 members and alarms, texts of 128 characters, 50 slow calls, and the entries of
 //!   `--metrics-top`.
-//! * Every 5 seconds its figures are kept, for plots of the last 10 minutes and 6 hours: 22 KiB in all.
+//! * A sample of its metrics is stored every 5 seconds for plots of the last 10 minutes and 6 hours: 22 KiB
+//!   in total.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -34,24 +35,24 @@ use telemetry::metrics::{From, To, cpu_seconds, resident_bytes};
 use telemetry::status::*;
 use transport::tls::ShownAddress;
 
-/// Readers within this time get the same document.
+/// Lifetime of a cached document.
 const KEPT: Duration = Duration::from_secs(1);
-/// The driver answers in microseconds, unless its turn is long.
+/// Timeout for the driver's progress report. The driver replies in microseconds unless its step is long.
 const PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
-/// Of another member: all members and methods take less.
+/// Maximum size of a peer's document; one with all members and methods is smaller.
 const DOCUMENT_BYTES_MAX: usize = 256 << 10;
-/// Of all others: with more than 8 of them, each has less.
+/// Maximum total size of the peers' documents. With more than 8 peers, each one's limit shrinks.
 const DOCUMENTS_BYTES_MAX: usize = 2 << 20;
-/// Members and alarms that are listed.
+/// Maximum number of listed members, and of listed alarms.
 const LISTED_MAX: usize = 64;
-/// Characters of a name.
+/// Maximum characters of a name.
 const NAME_MAX: usize = 128;
 
-/// Where the document comes from. Cheap to clone.
+/// Builds and caches the status document. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StatusSource(Arc<StatusShared>);
 
-/// What was made, and when.
+/// A cached value with its creation time; concurrent readers share one evaluation.
 struct Kept<T> {
     last: sync::Mutex<Option<(Instant, T)>>,
     running: SharedEvaluation<T>,
@@ -62,18 +63,19 @@ struct StatusShared {
     leases: LeaseTable,
     certificates: ShownAddress,
     started: Instant,
-    /// JSON, and the health in it.
+    /// JSON of the document, and the health it contains.
     made: Arc<Kept<(Bytes, Health)>>,
     of_others: Arc<Kept<(Bytes, Vec<Health>)>>,
     history: sync::Mutex<History>,
-    /// JSON of this member and of those whose plots are looked at.
+    /// Histories as JSON, for this member and for peers with viewed plots.
     histories: sync::Mutex<HashMap<u64, Arc<Kept<Option<Bytes>>>>>,
-    /// Since when other members have not answered.
+    /// Time since which each peer has been disconnected.
     down: sync::Mutex<HashMap<u64, Instant>>,
 }
 
 impl StatusSource {
-    /// To be called inside the runtime: figures are kept from now on, until the last clone is dropped.
+    /// Creates the source and starts sampling, which stops when the last clone is dropped. Must be called
+    /// inside the runtime.
     pub fn new(member: Arc<Member>, leases: LeaseTable, certificates: ShownAddress) -> StatusSource {
         let shared = Arc::new(StatusShared {
             member,
@@ -105,8 +107,8 @@ impl StatusSource {
         self.0.member.ids.member
     }
 
-    /// The figures of the last hours of a member, as JSON. None if it does not answer, or keeps none that
-    /// others may see.
+    /// Returns a member's metrics of the last hours as JSON. None if it does not respond or does not
+    /// publish any.
     pub async fn history(&self, member: u64) -> Option<Bytes> {
         let others: Vec<u64> = self.0.member.roster.others().iter().map(|other| other.id).collect();
         let own = self.own_id();
@@ -130,7 +132,7 @@ impl StatusSource {
         .await
     }
 
-    /// The document as JSON, at most a second old. One reader makes it, the others wait for it.
+    /// Returns the document as JSON, at most a second old. Concurrent readers share one evaluation.
     pub async fn json(&self) -> Bytes {
         self.made().await.0
     }
@@ -144,8 +146,7 @@ impl StatusSource {
         kept(&self.0.made, make).await
     }
 
-    /// The documents of the other members by their ids, null of those that do not answer; at most a second
-    /// old.
+    /// Returns the peers' documents by id, at most a second old; null for peers that do not respond.
     pub async fn of_others(&self) -> Bytes {
         self.asked().await.0
     }
@@ -160,7 +161,7 @@ impl StatusSource {
         kept(&self.0.of_others, ask).await
     }
 
-    /// What is right or wrong with all members that answer, in a sentence.
+    /// Returns one sentence about the health of all members that respond.
     pub async fn health(&self) -> String {
         let ((_, own), (_, others)) = (self.made().await, self.asked().await);
         health::of_cluster(&own, &others).text
@@ -177,8 +178,8 @@ fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("strings and numbers are JSON").into()
 }
 
-/// What takes long is as new as any when it is there: those that waited for it must not make it again, one
-/// after another.
+/// Returns the cached value, or evaluates `make` once for all concurrent callers. A slow evaluation is as
+/// fresh as any when it completes, so its waiters do not evaluate again one after another.
 async fn kept<T>(place: &Arc<Kept<T>>, make: impl Future<Output = T> + Send + 'static) -> T
 where
     T: Clone + Send + Sync + 'static,
@@ -201,14 +202,14 @@ where
     made.await
 }
 
-/// Since the epoch, by the clock of this machine.
+/// Milliseconds since the epoch by this machine's clock.
 fn clock_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How far the clock of a document is off at the least. It was made between a second before the question,
-/// since it is kept for so long, and the answer.
+/// Minimum clock offset of a document's sender. The document was built at most [`KEPT`] before the request,
+/// since it may be cached, and before the response.
 fn clock_off_ms(of: i64, asked: i64, answered: i64) -> i64 {
     let earliest = asked - i64::try_from(KEPT.as_millis()).unwrap_or_default();
     (of - answered).max(0) + (of - earliest).min(0)
@@ -234,13 +235,13 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or_default()
 }
 
-/// What another member says of itself: nothing of any other one. None if it cannot be read.
+/// Parses a peer's document, dropping any claims about other members. None if it cannot be parsed.
 fn read(json: &[u8], id: u64, asked: i64, answered: i64, asked_by: &str) -> Option<Document> {
     let mut document = serde_json::from_slice::<Document>(json).ok()?;
-    // Each member shows names at its own port alone, to those who may read there.
+    // Each member shows client names only on its own port, to authorized readers.
     document.top = None;
     document.id = hex(id);
-    // One of an older version does not send its clock.
+    // Members of an older version do not send their clock.
     let clock = i64::try_from(document.now_ms).ok().filter(|clock| *clock > 0);
     document.clock_off_ms = clock.map(|clock| clock_off_ms(clock, asked, answered));
     health::compare_clock(&mut document, asked_by);
@@ -321,14 +322,14 @@ impl StatusShared {
         self.certificates.ends().into_iter().map(end).collect()
     }
 
-    /// How long a member has not been linked.
+    /// Returns the seconds since a member's link broke.
     fn down_s(&self, id: u64, is_linked: bool) -> Option<u64> {
         let mut down = self.down.lock();
         if is_linked {
             down.remove(&id);
             return None;
         }
-        // Members that were removed.
+        // Forget removed members.
         down.retain(|id, _| self.member.roster.members().iter().any(|member| member.id == *id));
         Some(down.entry(id).or_insert_with(Instant::now).elapsed().as_secs())
     }
@@ -375,7 +376,7 @@ impl StatusShared {
                 lag: None,
             });
         }
-        // One that is stuck must not cost the time of all.
+        // A stuck peer must not delay the whole document.
         let lags = async {
             for (at, one) in self.member.roster.members().iter().take(LISTED_MAX).enumerate() {
                 if let Some(listed) = members.get_mut(at).filter(|listed| listed.id == hex(one.id)) {
@@ -387,7 +388,7 @@ impl StatusShared {
         members
     }
 
-    /// Of this member: what is committed and not applied. Of another one: what it has not acknowledged.
+    /// Lag of a member in entries: committed but not applied for this member, unacknowledged for a peer.
     async fn lag(&self, id: u64, status: &Status) -> Option<u64> {
         if id == self.member.ids.member {
             return Some(status.commit.entries_since(status.applied));
@@ -475,7 +476,7 @@ mod tests {
                 number
             })
         };
-        // One that leaves does not have the others start anew.
+        // A reader that leaves does not make the remaining ones start over.
         let mut first = Box::pin(reader());
         assert!((&mut first).now_or_never().is_none());
         let mut others = Box::pin(join_all((0..1000).map(|_| reader())));

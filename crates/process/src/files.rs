@@ -1,8 +1,8 @@
-//! Files that are made where other users may write.
+//! Files in directories where other users may write.
 //!
-//! * A file is made anew, readable by its owner only. A link or a file with its name is removed, so nothing
-//!   is written through it and no other user has it open.
-//! * What others have made is opened without waiting for a pipe, and is a regular file.
+//! * A file is created exclusively and readable by its owner only. An existing link or file of that name is
+//!   removed first, so that neither an open descriptor nor a link of another user reaches the new file.
+//! * Existing files are opened without blocking on a pipe, and must be regular files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,11 +11,11 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Longest file that is read as a whole: a configuration, a key or an identity has some kilobytes. What is
-/// larger is another file.
+/// Maximum size of a file that is read as a whole. A configuration, a key or an identity has some
+/// kilobytes; a larger file is not one of these.
 pub const BYTES_MAX: u64 = 1 << 20;
 
-/// Makes a new file in place of one of that name.
+/// Creates a file, replacing an existing one.
 pub fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -24,7 +24,7 @@ pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Opens a file to be locked, which stays where it is. A link is refused.
+/// Opens or creates a lock file in place. Rejects a link.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
     File::options().write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow).open(path)
@@ -50,8 +50,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The absolute path without links and without `..`. What does not exist yet is taken for directories, which
-/// it is when it is made.
+/// Returns the absolute path without links and `..`. Components that do not exist yet are assumed to be
+/// directories.
 pub fn resolved(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let existing = path.ancestors().find_map(|start| Some((start, start.canonicalize().ok()?)));

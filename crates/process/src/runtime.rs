@@ -13,8 +13,8 @@
 //!   Ranges over many keys run on the blocking pool in any case.
 //! * The driver runs on the peers' threads: messages in response to a message are sent without a thread
 //!   switch (0017).
-//! * Half the cores, since the log, apply and the kernel's socket work need the others. A second thread on
-//!   two cores makes each call a third more expensive, since the threads wake each other for work that a
+//! * Half the cores, since the log, apply and the kernel's socket work need the other half. A second thread
+//!   on two cores makes each call a third more expensive, since the threads wake each other for work that a
 //!   single thread could do.
 //! * A handshake takes up to a millisecond of CPU time, and any client can start a handshake. Its threads run
 //!   at low priority.

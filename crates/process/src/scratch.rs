@@ -1,6 +1,6 @@
 //! Temporary directory with a random name, accessible to its owner only, and removed on drop.
 //!
-//! The process holds a lock on it. A directory of a killed process is removed when the next one is created in
+//! The process holds a lock on it. A directory of a killed process is removed when a new one is created in
 //! the same parent.
 
 use std::fs::{self, DirBuilder};

@@ -1,8 +1,8 @@
-//! The end of the process: asked for, or forced.
+//! Process shutdown, graceful or forced.
 //!
-//! * Asked for (SIGTERM, SIGINT): a task that has to finish its work holds a [`Stop`].
-//! * Forced ([`die`]): the durable state is no longer known to be right, so nothing more may be sent.
-//!   One line on stderr gives the reason, and the process ends.
+//! * Graceful (SIGTERM, SIGINT): a task that has to finish its work holds a [`Stop`].
+//! * Forced ([`die`]): the durable state may be wrong, so no further message may be sent. One line on
+//!   stderr gives the reason, and the process exits.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,18 @@ use tokio::sync::watch;
 
 use super::log;
 
-/// Exit status of a process that a signal has ended before its work was done, as after SIGINT.
+/// Exit status after a signal interrupted unfinished work, as after SIGINT.
 pub const SIGNALLED: i32 = 130;
 
 /// Notifies many tasks, once, that they have to stop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
-/// The one who says so.
+/// Sender of a shutdown request.
 #[derive(Debug)]
 pub struct Stopper(watch::Sender<bool>);
 
-/// A pair of ends.
+/// Creates a connected pair.
 pub fn stop() -> (Stopper, Stop) {
     let (sender, receiver) = watch::channel(false);
     (Stopper(sender), Stop(receiver))
@@ -52,7 +52,7 @@ impl Stop {
     }
 }
 
-/// The first signal from now on that asks for an end. It is to be waited for, and names itself.
+/// Returns a future of the name of the first termination signal received after this call.
 pub fn signalled() -> io::Result<impl Future<Output = &'static str> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -64,7 +64,8 @@ pub fn signalled() -> io::Result<impl Future<Output = &'static str> + Send> {
     })
 }
 
-/// True after the first signal, for which `on_first` is called. The second one ends the process.
+/// Becomes true after the first signal, for which `on_first` is called. The second one terminates the
+/// process.
 pub fn signals(on_first: impl FnOnce() + Send + 'static) -> watch::Receiver<bool> {
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
@@ -81,8 +82,8 @@ pub fn signals(on_first: impl FnOnce() + Send + 'static) -> watch::Receiver<bool
     receiver
 }
 
-/// Ends the process at once. Data is safe by what was synced before, and by nothing that could happen now.
-/// Only the first reason is logged: later failures are its consequences.
+/// Terminates the process immediately. Durability rests on earlier syncs only. Only the first reason is
+/// logged: later failures are its consequences.
 pub fn die(what: &str) -> ! {
     static DYING: AtomicBool = AtomicBool::new(false);
     if DYING.swap(true, Ordering::SeqCst) {

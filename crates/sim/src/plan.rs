@@ -1,7 +1,8 @@
-//! The plan of a run, from the command line, and the configuration that its seed gives.
+//! The plan of a run, from the command line, and the configuration drawn from its seed.
 //!
-//! Every seed draws its own mix: which faults there are at all, how often they come, how large segments and blocks are,
-//! how much log is kept. A world where everything goes wrong at once finds less than many that each have some kinds.
+//! Every seed draws its own mix: kinds of faults and their rates, the size of segments and blocks, the
+//! length of the retained log. Many worlds with some kinds of faults each find more than a single world
+//! with all of them.
 
 use raft_node::RaftLimits;
 
@@ -13,7 +14,7 @@ pub(crate) const IDENTITY: &[u8] = b"sim";
 
 pub const MILLISECOND: u64 = 1_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
-/// Calm time after the faults: clients stop, and all members must have caught up, before it ends.
+/// Calm time after the faults: clients stop, and all members must catch up before it is over.
 pub(crate) const CALM: u64 = 20 * SECOND;
 /// How long a minority is missing while everything else works, in the seeds that have this phase. Longer than an election and
 /// the timeout of every request that was lost before it.
@@ -21,12 +22,12 @@ pub(crate) const REDUCED: u64 = 14 * SECOND;
 /// How many seeds of a thousand have that phase.
 const REDUCED_SEEDS: u64 = 400;
 
-/// How many seeds of a thousand have members that take few requests at a time.
+/// Seeds per thousand with members that accept few requests at a time.
 const TIGHT_SEEDS: u64 = 400;
-/// How many seeds of a thousand have clients that forge frames of the log.
+/// Seeds per thousand with clients that forge frames of the log.
 const FORGING_SEEDS: u64 = 250;
 
-/// What is simulated.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunPlan {
     pub seed: u64,
@@ -37,19 +38,19 @@ pub struct RunPlan {
     pub known_bug: KnownBug,
 }
 
-/// A bug that the world is given on purpose: a checker that never failed proves nothing.
+/// A deliberate bug, to test that the checkers fail on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownBug {
     None,
     /// Disks report syncs that a crash shows never to have happened.
     DisksForget,
-    /// A member answers reads from its store without a read round.
+    /// A member serves reads from its store without a read round.
     ReadsAskNobody,
     /// A bit of a member's state is flipped after it was applied.
     BitsFlip,
 }
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     Partition,
@@ -61,22 +62,22 @@ pub(crate) enum FaultKind {
     StalledDisk,
     FailingDisk,
     LostStore,
-    /// A member's state is taken for wrong, and replaced by the leader's.
+    /// A member's state is declared corrupt, and replaced by the leader's.
     Reseed,
     /// The disks of log and store are replaced by empty ones.
     LostDisk,
-    /// The disk of the log changes what it had confirmed.
+    /// The log's disk changes data that it had confirmed.
     DamagedLog,
     Pause,
     Clock,
     Transfer,
     /// Some messages take longer than several elections.
     Tails,
-    /// A connection in one direction breaks; what is sent on it is lost, or comes all at once later.
+    /// A connection breaks in one direction; its messages are lost, or delivered later in one burst.
     Lane,
     /// The log's disk or the store's is full for a while, starts included.
     FullDisk,
-    /// The store's disk stands still.
+    /// The store's disk stalls.
     StalledStore,
     /// Members begin as an older version, and become a newer one, or an older one by mistake.
     Versions,
@@ -112,8 +113,8 @@ const FAULTS: [(FaultKind, u64, u64); 21] = [
 /// The sum of weights at which a fault of any kind comes, on average, after half of the longest wait that a seed draws.
 const WEIGHTS: u64 = 80;
 
-/// A kind of fault that a seed has, with its own random numbers: presence, times and details of one kind of fault do not depend on
-/// which other kinds there are.
+/// A kind of fault enabled by a seed, with its own random numbers, so that its presence, times and details
+/// do not depend on the remaining kinds.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultSchedule {
     pub kind: FaultKind,
@@ -128,7 +129,7 @@ impl FaultSchedule {
     }
 }
 
-/// What a seed decides once for its whole run.
+/// Configuration that a seed draws for its whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunConfig {
     /// The order in which the messages of a connection arrive.
@@ -147,9 +148,9 @@ pub(crate) struct RunConfig {
     pub value_bytes_max: u64,
     /// Whether some values look like frames of the log.
     pub forges: bool,
-    /// How long a client rests between requests at most.
+    /// Maximum pause of a client between requests.
     pub think_max: u64,
-    /// What a member lets in.
+    /// Limits of a member on pending requests.
     pub limits: RaftLimits,
 }
 
@@ -173,7 +174,7 @@ impl RunConfig {
     }
 }
 
-/// Those of a process, or such that a few clients reach them.
+/// Returns the server's limits, or limits that a few clients can reach.
 fn limits(chance: &mut Chance) -> RaftLimits {
     if !chance.per_mille(TIGHT_SEEDS) {
         return RaftLimits::default();

@@ -67,7 +67,7 @@ pub fn advice(name: &str, spell: fn(&str) -> String) -> Option<String> {
 
 /// The flag that has this name but for a few typos, or that starts with it.
 fn nearest(name: &str) -> Option<String> {
-    // clap knows what is alike, and calls much alike that is not.
+    // clap suggests similar flags, including some that are not similar enough.
     let refused = command().no_binary_name(true).try_get_matches_from([format!("--{name}")]);
     match refused.as_ref().err().and_then(|error| error.get(ContextKind::SuggestedArg)) {
         Some(ContextValue::String(found)) => {
@@ -93,7 +93,7 @@ fn edits(from: &str, to: &str) -> usize {
     row[row.len() - 1]
 }
 
-/// What to run in place of a subcommand of etcd, etcdctl or etcdutl.
+/// Returns the replacement for a subcommand of etcd, etcdctl or etcdutl.
 pub fn program_of(word: &str) -> String {
     const ETCDCTL: [&str; 16] = [
         "alarm",
@@ -132,7 +132,7 @@ pub fn program_of(word: &str) -> String {
     }
 }
 
-/// What to write for an unknown flag, or where to look.
+/// Returns a suggestion for an unknown flag.
 pub fn instead(name: &str) -> String {
     advice(name, as_flag).unwrap_or_else(|| "kv-server --help-all lists all flags".to_owned())
 }

@@ -1,6 +1,6 @@
-//! What a command line and an environment say, as names and values.
+//! Parses a command line and an environment into names and values.
 //!
-//! A value that is no UTF-8 is refused: with other characters in its place a path would name another file.
+//! Rejects a value that is not UTF-8: with replacement characters a path would name another file.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ pub struct Assignment {
 
 pub enum Arguments {
     Given(Vec<Assignment>),
-    /// Help was asked for: all of it, or not.
+    /// Help was requested, for all flags or the common ones.
     Help {
         is_all: bool,
     },
@@ -81,7 +81,7 @@ pub fn read_arguments(
     Ok(Arguments::Given(given))
 }
 
-/// What was given, as far as it is UTF-8.
+/// A value, converted to UTF-8 where possible.
 struct Text {
     /// With `\xff` in place of each byte that belongs to no character.
     shown: String,
@@ -143,11 +143,11 @@ pub fn flag_kind(name: &str) -> Result<FlagKind, FlagError> {
     Err(FlagError::Unknown(name.to_owned()))
 }
 
-/// Variables that are not those of flags: the version to run, and the checks that etcd makes of itself.
+/// Variables that do not name a flag: the version to run, and the checks that etcd runs on itself.
 pub const NOT_FOR_US: [&str; 3] = ["version", "verify", "unsupported-arch"];
 
-/// `ETCD_DATA_DIR` stands for `--data-dir`. An empty variable is an unset one. Where a flag or a variable
-/// names a configuration file, no other variable is looked at, as in etcd.
+/// Reads `ETCD_DATA_DIR` as `--data-dir`, and so on. An empty variable counts as unset. If a flag or a
+/// variable names a configuration file, all variables are ignored except that one, as in etcd.
 pub fn read_environment(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     given: &mut Vec<Assignment>,
@@ -178,7 +178,7 @@ pub fn read_environment(
         let accepted = kind.as_ref().ok().and_then(FlagKind::accepted);
         match kind {
             Ok(FlagKind::Value | FlagKind::Switch | FlagKind::Accepted(_))
-                // A flag that names a file is not empty, and no variable is looked at then.
+                // A flag with a file name is not empty, and variables are ignored then.
                 if name != FILE && given[..said].iter().any(|flag| flag.name == name) =>
             {
                 return Err(FlagError::Shadowed(variable));

@@ -1,4 +1,4 @@
-//! Why a command line, an environment or a file is refused, and what is logged of those that are not.
+//! Errors of a command line, an environment or a file, and notices about accepted ones.
 
 use super::advice::{instead, program_of};
 
@@ -18,14 +18,14 @@ pub enum Notice {
         name: String,
         advice: Option<String>,
     },
-    /// It counts alone.
+    /// The file replaces command line and environment.
     UsedFile {
         path: String,
     },
     IgnoredFlag {
         name: String,
     },
-    /// Taken and checked; what it sets does not exist here.
+    /// Accepted and checked, but without effect here.
     NoEffect {
         name: String,
         reason: &'static str,
@@ -70,7 +70,7 @@ impl FlagError {
         })
     }
 
-    /// As Go: 2 for a line that cannot be read, 1 for one that says something impossible.
+    /// Returns Go's exit code: 2 for a syntax error, 1 for an invalid combination or value.
     pub fn exit_code(&self) -> u8 {
         match self {
             FlagError::Unknown(_)

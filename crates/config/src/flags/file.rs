@@ -92,7 +92,7 @@ pub fn read(path: &str) -> Result<String, FlagError> {
     String::from_utf8(bytes).map_err(|error| refused(error.utf8_error().to_string()))
 }
 
-/// Flags and their values, in the order of the file's keys; an error says what cannot be read.
+/// Returns flags and values in the order of the file's keys. The error is a parse error.
 pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
     // Without the lines around the place of the error, which may hold a password.
     let value: Value = serde_saphyr::from_str(text).map_err(|error| {

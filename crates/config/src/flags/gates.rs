@@ -1,6 +1,6 @@
 //! `--feature-gates`: etcd's gates by name. Only the gates in `HONOURED` have an effect.
 
-/// Gates with an effect. All are alpha in etcd: `AllAlpha` applies to those that are not set explicitly.
+/// Gates with an effect. All are alpha in etcd: `AllAlpha` applies to gates without an explicit setting.
 const HONOURED: [&str; 3] = ["CompactHashCheck", "InitialCorruptCheck", "SetMemberLocalAddr"];
 
 /// Known gates, each with its effect here or the reason why it has none.

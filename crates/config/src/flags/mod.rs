@@ -6,11 +6,11 @@
 //! ```
 //!
 //! * Go's flag rules hold: one dash or two, a repeated flag overrides, a switch takes its value after `=`.
-//! * A flag of etcd's that means nothing here is checked and warned about once.
+//! * A flag of etcd's without effect here is checked and warned about once.
 //! * A flag and its environment variable together are an error: which one is used would be a guess.
-//! * A value that is no UTF-8 is refused: with other characters in its place a path would name another file.
+//! * A value that is not UTF-8 is rejected: with replacement characters a path would name another file.
 //!
-//! Knows texts and their types; what values mean together is the business of `settings`.
+//! Handles texts and their types; `settings` interprets the values together.
 
 mod advice; // what to write in place of an unknown name
 mod errors; // what cannot be followed, and what is logged
@@ -42,11 +42,11 @@ use advice::VARIABLE_PREFIX;
 use assignments::{Arguments, Assignment, FlagKind, flag_kind, read_arguments, read_environment, refused};
 pub(super) use values::duration;
 
-/// What parsing came to, where it is not an error.
+/// Result of successful parsing.
 #[derive(Clone, Debug)]
 pub enum ParsedFlags {
     Flags(Box<Flags>, Vec<Notice>),
-    /// Usage is to be printed before a successful exit: with all flags, or with those that most starts need.
+    /// Usage is to be printed before a successful exit: with all flags, or with the common ones.
     Help {
         is_all: bool,
     },
@@ -69,12 +69,12 @@ pub fn parse(
     Ok(ParsedFlags::Flags(Box::new(flags), notices))
 }
 
-/// What a configuration file says. Command line and environment count no more then, as in etcd.
+/// Parses a configuration file. It replaces command line and environment, as in etcd.
 pub fn parse_file(text: &str) -> Result<(Flags, Vec<Notice>), FlagError> {
     let (mut given, mut notices) = (Vec::new(), Vec::new());
     for (name, value) in file::assignments(text).map_err(FlagError::Refused)? {
         let kind = match name.as_str() {
-            // What etcd takes from a command line alone.
+            // Accepted by etcd on the command line only.
             "discovery-fallback" => continue,
             "version" | "config-file" => Err(FlagError::Unknown(name.clone())),
             known => flag_kind(known),
@@ -126,8 +126,8 @@ pub struct Effective {
     pub source: ValueSource,
 }
 
-/// Every flag with its value, by name: of `file` if there is one, else of arguments and environment. Flags
-/// that have no effect are left out where nothing was said about them.
+/// Returns every flag with its value, by name: from `file` if there is one, else from arguments and
+/// environment. Unset flags without effect are omitted.
 pub fn effective(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -169,7 +169,7 @@ pub fn effective(
     Ok(all.into_iter().map(row).collect())
 }
 
-/// An empty list of these URLs leaves what was there, as in etcd.
+/// Reports whether the value is an empty URL list, which keeps the default, as in etcd.
 fn says_nothing(name: &str, value: Option<&str>) -> bool {
     const URLS: [&str; 4] =
         ["listen-peer-urls", "initial-advertise-peer-urls", "listen-client-urls", "advertise-client-urls"];

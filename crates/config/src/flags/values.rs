@@ -1,4 +1,4 @@
-//! Values of flags as Go reads them, with its words for those that it cannot read.
+//! Parses values of flags like Go, with Go's error messages.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn digits(text: &str) -> Result<i128, &'static str> {
         |(prefix, base)| Some((text.strip_prefix(prefix)?, base)).filter(|(rest, _)| !rest.is_empty());
     let (rest, base) = bases.into_iter().find_map(of_base).unwrap_or((&text, 10));
     let mut groups = rest.split('_').enumerate();
-    // An underscore stands between two digits, or after the base.
+    // An underscore is allowed between two digits, or after the base.
     let is_whole = groups.all(|(at, group)| {
         let is_digits = group.chars().all(|digit| digit.is_digit(base));
         is_digits && (!group.is_empty() || (at == 0 && base != 10))
@@ -43,7 +43,7 @@ fn digits(text: &str) -> Result<i128, &'static str> {
     i128::from_str_radix(&digits, base).map_err(|_| OUT_OF_RANGE)
 }
 
-/// A length of time as Go writes it: `2h0m0s`, `500ms`, `1.5s`. Negative ones are refused.
+/// Parses a duration in Go's format: `2h0m0s`, `500ms`, `1.5s`. Rejects negative ones.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];

@@ -1,15 +1,16 @@
-//! Bytes that clients make this process hold: request bodies, large heads, requests of streams that are not
-//! read yet, responses that are not taken; and the number of open streams.
+//! Limits on memory held for clients: request bodies, large heads, unread requests of streams, unsent
+//! responses; and on the number of open streams.
 //!
-//! All are counted per connection, per caller and for the whole process. Past a bound a body is refused, a
-//! stream with requests that wait is ended, and a connection with answers that its client does not take
-//! accepts no further call. See decisions 0026 and 0021.
+//! All are counted per connection, per caller and for the whole process. Past a limit a body is rejected, a
+//! stream with unread requests is closed, and a connection with unsent responses accepts no further call.
+//! See decisions 0026 and 0021.
 //!
-//! What is shared is shared by the rule of [`base::Shares`]. Bodies of users have some bytes for themselves:
-//! what is sent without a token does not keep them out. A body that is incomplete is refused when its caller
-//! is over its share.
+//! Shared amounts follow the rule of [`base::Shares`]. Bodies of authenticated users have a reserve, so
+//! that requests without a token cannot exhaust it. An incomplete body is rejected when its caller exceeds
+//! its share.
 //!
-//! A body counts until its call ends: a complete message waits in memory as well, at a gate or for room.
+//! A body counts until its call completes: a complete message stays in memory as well, while it waits at a
+//! gate or for response memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{
@@ -29,7 +30,7 @@ use tonic::Status;
 use super::meter::ReaderFlags;
 use admission::{MemoryLimit, SMALL_GRANT_BYTES};
 
-/// Limit for bodies of one connection: 32 requests of etcd's default maximum, 1.5 MiB.
+/// Limit for bodies per connection: 32 requests of etcd's default maximum, 1.5 MiB.
 const BODY_BYTES_MAX: usize = 48 << 20;
 /// Limit for bodies of the process.
 const BODY_BYTES_TOTAL: usize = 128 << 20;
@@ -39,13 +40,13 @@ const USER_BODY_BYTES: usize = 32 << 20;
 const SHARE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between checks of the limits and the client's deadline while it takes no data.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Limit for unsent responses of one connection.
+/// Limit for unsent responses per connection.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 /// Limit for unsent responses of the process. Above it, connections above [`UNSENT_BYTES_SHARE`] stop.
 const UNSENT_BYTES_TOTAL: usize = 128 << 20;
 /// Limit for unsent responses of a caller. Above it, its connections above [`UNSENT_BYTES_IF_SHORT`] stop.
 const UNSENT_BYTES_OF_CALLER: usize = UNSENT_BYTES_TOTAL / 4 * 3;
-/// Limit for unsent responses of one connection while memory under `--memory-limit` is short.
+/// Limit for unsent responses per connection while memory under `--memory-limit` is short.
 const UNSENT_BYTES_IF_SHORT: usize = 16 << 10;
 /// An honest client takes this in a moment.
 const UNSENT_BYTES_SHARE: usize = 256 << 10;
@@ -63,7 +64,7 @@ const CALLS_IF_FULL: usize = 64;
 /// Streams of calls that are open outside of hot calls, in the process. A million watchers need no more than
 /// a few thousand.
 const STREAMS_TOTAL: usize = 256 << 10;
-/// What a connection may have of them in any case.
+/// Number of streams that a connection may have in any case.
 const STREAMS_ALWAYS: usize = 16;
 /// Memory of an idle stream, and the part of `--memory-limit` that all of them may take.
 const STREAM_BYTES: u64 = 4 << 10;
@@ -89,7 +90,7 @@ pub struct Totals {
     callers: Mutex<HashMap<u64, Weak<CallerTotals>>>,
 }
 
-/// Bytes held for all connections of one caller.
+/// Bytes held for all connections of a caller.
 #[derive(Debug, Default)]
 pub struct CallerTotals {
     all: Arc<Totals>,
@@ -109,7 +110,7 @@ impl Totals {
         (self.memory.part(STREAMS_MEMORY_PART) / STREAM_BYTES).min(STREAMS_TOTAL as u64)
     }
 
-    /// Returns the totals of one caller.
+    /// Returns the totals of a caller.
     pub fn of(self: &Arc<Self>, caller: u64) -> Arc<CallerTotals> {
         let mut callers = self.callers.lock();
         if let Some(known) = callers.get(&caller).and_then(Weak::upgrade) {
@@ -382,7 +383,7 @@ impl PartRoom {
     }
 }
 
-/// The received part of one body. Its bytes are uncounted on drop.
+/// The received part of a body. Its bytes are uncounted on drop.
 pub struct Body {
     account: Arc<Account>,
     bytes: usize,
@@ -465,7 +466,7 @@ impl Drop for Body {
     }
 }
 
-/// The received, unread requests of one stream. Uncounted on drop.
+/// The received, unread requests of a stream. Uncounted on drop.
 pub(super) struct Unread {
     account: Arc<Account>,
     bytes: usize,

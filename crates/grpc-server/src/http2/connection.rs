@@ -1,4 +1,4 @@
-//! The task of one connection: accepts streams, polls hot calls, and disconnects stalled clients.
+//! The task of a connection: accepts streams, polls hot calls, and disconnects stalled clients.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -34,7 +34,7 @@ use crate::socket::Ends;
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Receive window of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Maximum size of the headers of one request. etcd's clients send a few hundred bytes, including a token.
+/// Maximum size of a request's headers. etcd's clients send a few hundred bytes, including a token.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// One read of a busy connection: about 150 calls of 100 bytes, or one frame of a large request.
 const READ_BYTES: usize = 16 << 10;
@@ -45,8 +45,8 @@ const RESETS_MAX: u32 = 20_000;
 const UNSENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// 16 KiB each second.
 const UNSENT_PROGRESS_MAX: usize = 1 << 20;
-/// Interval of checks by a connection that waits for other connections to take their responses; it also
-/// checks with each event.
+/// Interval of checks by a connection waiting for other connections to take their responses; it also checks
+/// with each event.
 const FULL_LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The handlers of a connection's calls.
@@ -257,7 +257,7 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
     }
 }
 
-/// The shutdown of a connection whose member stops.
+/// Shutdown of a connection when its member stops.
 enum Drain {
     /// The member is running.
     No,
@@ -501,8 +501,8 @@ impl<F> OpenCall<F> {
     }
 }
 
-/// Open calls of one kind. An empty `FuturesUnordered` allocates memory for one future, so it is created
-/// with the first call and dropped when the connection is idle.
+/// Open calls of the same kind. An empty `FuturesUnordered` allocates memory for one future, so it is
+/// created with the first call and dropped when the connection is idle.
 struct OpenCalls<F>(Option<FuturesUnordered<F>>);
 
 impl<F: Future> OpenCalls<F> {
@@ -522,7 +522,7 @@ impl<F: Future> OpenCalls<F> {
         self.len() == 0
     }
 
-    /// Returns the output of one of the calls; None if there are none.
+    /// Returns the output of the first call to complete; None if there are none.
     pub(super) async fn next(&mut self) -> Option<F::Output> {
         self.0.as_mut()?.next().await
     }

@@ -38,7 +38,7 @@ const LITTLE_BYTES: usize = 2 << 10;
 const WAITING_BYTES_MAX: usize = 16 << 10;
 /// Interval between reads of a connection with unread requests: 300 of them send about 2.4 MB per second.
 const WAITING_PAUSE: Duration = Duration::from_secs(1);
-/// HEADERS and CONTINUATION of one request usually arrive in one packet or a few.
+/// HEADERS and CONTINUATION of a request usually arrive in one packet or a few.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tolerated number of early pings. The same as in etcd.

@@ -1,15 +1,15 @@
 //! Calls other than hot ones: relayed to the gRPC services as ordinary HTTP requests, one task per call.
 //!
-//! * At most as many tasks as the connection has streams: a reset ends its task. A large head counts like a
-//!   body until the call is answered.
-//! * What is next of an answer is made when the connection has room for it. An answer that holds admitted
-//!   memory, in the extensions of its response, goes on: others wait for that.
-//! * A body that is not complete counts against the bounds of `account` and has [`BODY_TIMEOUT`] to arrive.
-//!   One that is not of gRPC may be a stream without an end: its reader counts and bounds what it holds.
-//! * A call that is answered before its request has ended has [`REST_TIMEOUT`] to end it, and is reset then.
-//!   What comes in that time is discarded.
-//! * When the member stops, a call that has been answered in part ends with UNAVAILABLE at once: a stream may
-//!   have no end. One that has not begun its answer may finish.
+//! * There are at most as many tasks as the connection has streams: a reset cancels its task. A large head
+//!   counts like a body until the call has a response.
+//! * The next part of a response is produced when the connection has capacity for it. A response that holds
+//!   admitted memory, in its extensions, is not delayed, since other calls wait for that memory.
+//! * An incomplete body counts against the bounds of `account` and has [`BODY_TIMEOUT`] to arrive. A body
+//!   that is not gRPC may be an endless stream: its reader counts and bounds the bytes it holds.
+//! * A call with a complete response and an incomplete request has [`REST_TIMEOUT`] to complete the
+//!   request, and is reset then. Bytes that arrive in that time are discarded.
+//! * When the member stops, a call with a partial response fails with UNAVAILABLE immediately, since a
+//!   stream may be endless. A call without any part of its response may finish.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

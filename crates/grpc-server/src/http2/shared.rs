@@ -9,10 +9,10 @@ use tonic::Status;
 
 use super::account::{Account, Body, CallerTotals, Room};
 
-/// Resource limits of one connection.
+/// Resource limits per connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Size of one request message; etcd's `--max-request-bytes` and its overhead of 512 KiB.
+    /// Size of a request message; etcd's `--max-request-bytes` and its overhead of 512 KiB.
     pub message_bytes_max: usize,
     /// Streams open at one time; etcd's `--max-concurrent-streams`.
     pub streams_max: u32,
@@ -47,7 +47,7 @@ pub(super) const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// stopping member waits for its connections.
 pub(super) const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// State shared by the calls of one connection.
+/// State shared by the calls of a connection.
 pub struct ConnectionShared {
     pub(super) limits: ConnectionLimits,
     pub(super) account: Arc<Account>,

@@ -193,7 +193,7 @@ impl AuditSubject {
             AuthRoleDelete => self.role(&decoded::<AuthRoleDeleteRequest>(message).role),
             AuthRoleGrantPermission => self.granted(decoded(message)),
             AuthRoleRevokePermission => self.revoked(&decoded(message)),
-            // These name nothing. Each watcher and each renewal of a stream has a subject.
+            // These contain no names. Each watcher and each renewal of a stream has a subject.
             KvCompact | Watch | LeaseKeepAlive | LeaseLeases | ClusterMemberAdd | ClusterMemberList => {}
             MaintenanceStatus | MaintenanceDefragment | MaintenanceHash | MaintenanceHashKV => {}
             MaintenanceSnapshot | MaintenanceDowngrade | HealthCheck | HealthList | HealthWatch => {}
@@ -219,7 +219,7 @@ impl AuditSubject {
     }
 
     /// Adds the operations of both branches, at every depth: of a long transaction, the first ones. A
-    /// rejected one is read up to what is denied.
+    /// rejected transaction is read up to the denied operation.
     fn txn(&mut self, message: Bytes) {
         self.is_change = false;
         if self.parts_of_txn(message).is_err() {

@@ -47,7 +47,7 @@ impl AllowedValues {
     }
 }
 
-/// Handles CORS: answers preflight requests and adds the headers to responses for allowed origins.
+/// Handles CORS: responds to preflight requests and adds the headers to responses for allowed origins.
 pub(super) async fn across_origins(
     State(origins): State<AllowedValues>,
     request: Request,

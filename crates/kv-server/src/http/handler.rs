@@ -30,8 +30,8 @@ pub struct Http {
     pub enable_pprof: bool,
 }
 
-/// The linearizable read of health checks. Without a quorum it takes seconds, in which every probe asks
-/// again: those that wait share one.
+/// The linearizable read of health checks. Without a quorum it takes seconds while probes keep arriving;
+/// waiting probes share one read.
 pub struct LinearizableRead {
     member: Arc<Member>,
     running: SharedEvaluation<Result<(), String>>,
@@ -42,7 +42,7 @@ impl LinearizableRead {
         LinearizableRead { member, running: SharedEvaluation::default() }
     }
 
-    /// Reports whether this member can read what the cluster has committed, with the reason if it cannot.
+    /// Reports whether this member can perform a linearizable read, with the reason if it cannot.
     pub(super) async fn check(&self) -> Result<(), String> {
         let start = || {
             let member = Arc::clone(&self.member);
@@ -76,7 +76,7 @@ impl MetricsPage {
         }
         let exposition = Arc::clone(&self.exposition);
         // Holds the lock until it finishes, even if its request is cancelled, so that the next request does
-        // not start another one.
+        // not start a second rendering.
         let rendering = move || {
             let (began, text) = (Instant::now(), Bytes::from(exposition.text()));
             *last = Some((began, text.clone()));

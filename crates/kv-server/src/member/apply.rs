@@ -1,8 +1,8 @@
-//! Where the log meets the store: raft-node's machine, played by state-machine.
+//! Applies the log to the store: the machine of raft-node, implemented by state-machine.
 //!
-//! * A command that cannot be decoded is refused by the machine, on every member alike, and logged here. A
-//!   store that breaks is fatal: going on would let this member drift from the others.
-//! * Applying waits here, and only here, when the store has too much in memory.
+//! * The machine rejects a command that cannot be decoded, on every member alike, and it is logged here. A
+//!   store failure is fatal: continuing would let this member diverge from its peers.
+//! * Applying blocks here, and only here, when the store has too much in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -59,13 +59,13 @@ impl Apply {
         self.machine.store()
     }
 
-    /// What Raft needs from the rest of the member. `on_members` is called when the machine's list of members
-    /// may be another one.
+    /// Returns the callbacks that Raft needs from the rest of the member. `on_members` is called when the
+    /// machine's member list may have changed.
     pub fn host(&self, on_members: Box<dyn Fn() + Send + Sync>) -> RaftHost {
         RaftHost { checkpoints: self.checkpoints.clone(), incoming: self.incoming.clone(), on_members }
     }
 
-    /// Counts Raft's figures. An entry that takes longer than `apply_slow` is logged as well.
+    /// Returns an observer that counts Raft's metrics and logs entries that take longer than `apply_slow`.
     pub fn observer(&self, apply_slow: Duration) -> RaftObserver {
         let entry = Applied { op: "Entry", success: "true", version: "v3" };
         let apply_seconds = self.metrics.raft.apply_seconds.get_or_create(&entry).clone();
@@ -154,8 +154,8 @@ impl raft_node::StateMachine for Apply {
         self.machine.store().fits_in_cache()
     }
 
-    /// The log begins anew at `at`, durably, so this is carried out or the member ends; after a crash the
-    /// next start does it.
+    /// Restarts the log at `at`, durably: the install must complete or the member exits. After a crash the
+    /// next start completes it.
     fn install(&mut self, at: LogPosition) -> Result<(), Fatal> {
         let lost = || Fatal::new(format!("install a snapshot: no received store reaches {at:?}"));
         let received = self.incoming.take(at).ok_or_else(lost)?;
@@ -174,7 +174,7 @@ impl raft_node::StateMachine for Apply {
     }
 }
 
-/// What Raft needs from the rest of the member.
+/// Callbacks that Raft needs from the rest of the member.
 pub struct RaftHost {
     checkpoints: Checkpoints,
     incoming: ReceivePlace,
@@ -196,7 +196,7 @@ impl Host for RaftHost {
     }
 }
 
-/// Raft's figures, counted.
+/// Counts Raft's metrics.
 pub struct RaftObserver {
     metrics: Arc<Metrics>,
     member_id: u64,

@@ -20,7 +20,7 @@ use transport::tls::ShownAddress;
 /// One figure: name, help, value.
 type Reading = (&'static str, &'static str, i64);
 
-/// Gauges of a member, read when they are asked for.
+/// Gauges of a member, computed when metrics are collected.
 #[derive(Debug)]
 pub struct Gauges {
     leases: LeaseTable,
@@ -39,7 +39,7 @@ impl Gauges {
     }
 }
 
-/// A member that prints nothing of itself, and its certificates.
+/// A member with its certificates; its Debug output is empty.
 struct GaugedMember(Arc<Member>, ShownAddress);
 
 impl std::fmt::Debug for GaugedMember {

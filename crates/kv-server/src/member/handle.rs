@@ -261,8 +261,8 @@ impl Member {
         self.propose(&Caller::MEMBER, alarm).await.map(drop)
     }
 
-    /// Raises the alarm CORRUPT for a member, which then serves no keys until the alarm is disarmed. Member 0
-    /// denotes the cluster: all members reject changes of keys and leases.
+    /// Raises the alarm CORRUPT for a member, which then serves no keys until the alarm is disarmed. Member
+    /// 0 denotes the cluster: all members reject writes of keys and leases.
     pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
         let alarm = self.encode(&Caller::MEMBER, Self::alarm(member, AlarmType::Corrupt))?;
         self.propose_for_member(alarm).await.map(drop)

@@ -1,7 +1,8 @@
 //! The cluster's membership as applied on this member, for the parts that communicate with peers.
 //!
 //! * The member list is a copy of the state machine's. The apply thread replaces it as a whole.
-//! * A removed member is distinguished from one that was never added: only the former is told to stop.
+//! * A removed member is distinguished from a member that was never added: only the former receives the
+//!   response that stops it.
 
 use std::pin::Pin;
 use std::sync::Arc;

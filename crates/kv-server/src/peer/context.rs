@@ -1,4 +1,4 @@
-//! What every part of the peer traffic knows: the members, and the bounds of messages.
+//! Context shared by all peer traffic: the members, and the bounds of messages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -16,49 +16,49 @@ use transport::tls::Dialer;
 
 /// Version of the bytes inside a message: raft-node's encoding.
 pub(super) const ENCODING: u32 = 1;
-/// The same bytes, once the cluster has a level of commands: versions without levels refuse it.
+/// The same bytes, once the cluster has a level of commands: versions without levels reject it.
 const ENCODING_WITH_LEVEL: u32 = 2;
-/// Bytes in one batch. Large enough to catch up at the speed of a disk, small enough to be decoded in a
-/// moment.
+/// Bytes in one batch. Large enough to catch up at disk speed, small enough to be decoded within a
+/// millisecond or so.
 pub(super) const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Largest batch taken from a peer: one message may be as large as the log's largest entry and then some.
+/// Largest batch accepted from a peer: a message may exceed the log's largest entry.
 pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// Bytes in flight on one connection; see `net/http2`.
 pub(super) const WINDOW_BYTES: u32 = 16 << 20;
-/// Streams of one connection: a lane, a probe, a question or two, or batches of questions about leases.
+/// Maximum streams per connection: a lane, a probe, and a few requests or lease batches.
 pub(super) const STREAMS_MAX: u32 = 32;
 
-/// The answer to a removed member, in etcd's words. It stops when it receives them.
+/// Response to a removed member, with etcd's text. A member that receives it stops.
 pub(super) const REMOVED: &str = "the member has been permanently removed from the cluster";
-/// The same from a learner, and no reason to stop: the voters may not know it for good yet, and need its
-/// vote.
+/// Response of a learner to a removed member, which does not stop it: the removal may not be committed at
+/// the voters yet, which then need its vote.
 pub(super) const REMOVED_SAYS_A_LEARNER: &str = "the member is removed from the list of this learner";
 /// Start of the reply to a member of another cluster.
 pub(super) const CLUSTER_MISMATCH: &str = "cluster ID mismatch";
 /// Start of the reply to a hello for another member than this one.
 pub(super) const MEMBER_MISMATCH: &str = "member ID mismatch";
 
-/// Who we are, who the others are, where to count, and how to reach them.
+/// Identity of this member, its peers, metrics, and the dialer that reaches them.
 #[derive(Clone)]
 pub struct Context {
     pub identity: Arc<Identity>,
     pub roster: Arc<Roster>,
     pub metrics: Arc<Metrics>,
     pub dialer: Dialer,
-    /// Where this member listens for peers by its flags.
+    /// Peer URLs of this member by its flags.
     pub advertised: Arc<[String]>,
-    /// Up while the state of this member is known to be corrupt.
+    /// Raised while the state of this member is known to be corrupt.
     pub fence: Arc<Fence>,
     pub levels: Levels,
     /// This member's Raft, once it runs.
     pub raft: Arc<OnceLock<Arc<dyn Inbox>>>,
 }
 
-/// Levels of commands: the cluster's, and what other members announced last.
+/// Command levels: the cluster's, and the last ones announced by peers.
 #[derive(Clone, Default)]
 pub struct Levels {
     pub(super) cluster: ClusterLevel,
-    /// Of listed members.
+    /// Announcements of listed members.
     announced: Arc<Mutex<HashMap<u64, AnnouncedMembers>>>,
 }
 
@@ -71,17 +71,17 @@ impl Levels {
         self.announced.lock().get(&member).copied()
     }
 
-    /// The member does not answer: another version of it may come back.
+    /// Forgets a member that does not respond: it may return with a different version.
     pub(super) fn forget(&self, member: u64) {
         self.announced.lock().remove(&member);
     }
 
-    /// Forgets those that the list does not hold any more.
+    /// Forgets members that are not listed any more.
     pub(super) fn retain(&self, is_listed: impl Fn(u64) -> bool) {
         self.announced.lock().retain(|member, _| is_listed(*member));
     }
 
-    /// Whether the member is known to be too old for the cluster.
+    /// Reports whether the member is known to be too old for the cluster.
     pub(super) fn is_too_old(&self, member: u64) -> bool {
         let cluster = self.cluster.get();
         cluster > CommandLevel(0) && self.announced(member).is_some_and(|levels| levels.known < cluster)
@@ -116,7 +116,7 @@ pub(super) fn hello(
 }
 
 impl Context {
-    /// Without other addresses, in a cluster of the lowest level.
+    /// Creates a context without extra addresses, in a cluster of the lowest level.
     pub fn new(
         identity: &Arc<Identity>,
         roster: &Arc<Roster>,
@@ -136,8 +136,8 @@ impl Context {
         }
     }
 
-    /// Why a sender and this member do not understand each other, if they do not. What a listed member
-    /// announces is noted, unless it is refused: without TLS anyone may say to be that member.
+    /// Returns the reason to reject a hello, if there is one. An accepted hello of a listed member updates
+    /// its announced level; a rejected one does not, since without TLS anyone may claim to be that member.
     pub(super) fn refusal(&self, hello: &Hello) -> Option<String> {
         let refusal = self.levels.refusal(hello);
         if refusal.is_none() && self.standing(hello.from) == Standing::Member {
@@ -163,7 +163,7 @@ impl Context {
         hello.is_founder && hello.imported != self.identity.imported && self.is_founder()
     }
 
-    /// A member's value in labels of metrics.
+    /// Returns a member's label value in metrics.
     pub(super) fn label(&self, id: u64) -> String {
         match self.roster.standing(id) {
             Standing::Member => format!("{id:x}"),
@@ -171,7 +171,7 @@ impl Context {
         }
     }
 
-    /// What is known of the sender `id`. This member does not send to itself.
+    /// Returns the standing of the sender `id`. This member does not send to itself.
     pub(super) fn standing(&self, id: u64) -> Standing {
         if id == self.identity.member_id { Standing::Unknown } else { self.roster.standing(id) }
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_version_that_knows_less_than_the_cluster_uses_is_refused_by_both_sides() {
         let own = CommandLevel::OWN.0;
-        // What the sender knows, what its cluster uses, what the cluster uses here.
+        // Sender's highest level, its cluster's level, this cluster's level.
         let cases = [
             (0, 0, 0, None),
             (0, 0, own, Some("member 1: this version is too old")),

@@ -34,7 +34,7 @@ const BATCH_MAX: usize = 1_024;
 /// Maximum pending renewals, about 400 bytes each, and the same number of queries. A client with too many
 /// fails with *too many requests* and retries.
 const WAITING_MAX: usize = 64 << 10;
-/// Pending requests guaranteed to each client: enough for a busy one that keeps some thousand leases alive.
+/// Pending requests guaranteed to each client, enough for a busy client with some thousand live leases.
 const WAITING_ALWAYS: usize = 64;
 /// Maximum batches of each kind in flight. While earlier ones wait for a sync, the next are sent; at the
 /// limit, requests queue up and form larger batches. All kinds together use at most half of the streams that
@@ -298,8 +298,8 @@ impl LeaseService {
         }
     }
 
-    /// Sends a request to the leader. Fails as soon as the leader changes: one that is paused or partitioned
-    /// responds late or never.
+    /// Sends a request to the leader. Fails as soon as the leader changes, since a paused or partitioned
+    /// leader responds late or never.
     async fn ask_once(&self, question: LeaseQuestion) -> Result<Vec<Remaining>, LeaseError> {
         let known = self.leader.raft.leader_known();
         let leader = (*known.borrow()).ok_or(LeaseError::NoLeader)?;

@@ -1,5 +1,5 @@
-//! Keeps one stream to one peer open, on one lane. What waits for it is bounded in bytes, and taken in
-//! batches.
+//! Keeps one stream to one peer open, on one lane. The queue of pending messages is bounded in bytes and
+//! drained in batches.
 //!
 //! ```text
 //!   dial ──▶ open stream ──▶ batches, until it breaks ──┐
@@ -7,10 +7,10 @@
 //!    └── pause (longer each time) ◀── clear the queue, notify Raft
 //! ```
 //!
-//! Each attempt is at the next address of the peer. A stream stays where it is when the list changes, until
-//! the peer answers where the list has it.
+//! Each attempt dials the peer's next address. When the configured addresses change, an open stream stays
+//! until the peer responds at a new one.
 //!
-//! The urgent lane also probes: round-trip time, and whether the other side is who we think it is.
+//! The urgent lane also probes: it measures the round trip and verifies the peer's identity.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -43,24 +43,24 @@ use transport::tls::Dialer;
 
 use super::context::{BATCH_BYTES_MAX, CLUSTER_MISMATCH, Context, MESSAGE_BYTES_MAX, REMOVED, WINDOW_BYTES};
 
-/// A peer on the same continent answers a connect in a tenth of this.
+/// Connect timeout, ten times as long as a connect within a continent takes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A silent connection is asked for a sign of life this often. A member has two of them to each peer: asked
-/// every two seconds, they were the second cost of an idle cluster, after heartbeats.
+/// Interval between keep-alive pings on an idle connection. A member has two connections to each peer; at
+/// two seconds, pings were the second largest cost of an idle cluster, after heartbeats.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// And given up without one.
+/// Timeout of a keep-alive ping, after which the connection is closed.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Another reason why the same link is broken is logged so long after the last one.
+/// Minimum interval between two log lines with different reasons about the same broken link.
 const REPEATED_LOG_INTERVAL: Duration = Duration::from_secs(30);
-/// Between two measurements of the round trip; etcd's figure.
+/// Interval between two round-trip measurements, as in etcd.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a member with an empty directory or log waits for an answer of a peer.
+/// Response timeout of a peer, for a member with an empty directory or log.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a peer answers: the members of the cluster at most.
+/// Maximum response size of a peer; the largest response is the member list.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Where a link leads.
+/// Destination of a link.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub to: u64,
@@ -74,26 +74,27 @@ pub struct Link {
     queue: Arc<LaneQueue>,
     inbox: Arc<dyn Inbox>,
     activity: SharedActivity,
-    /// What was last said about this link, and when, so that it is said once.
+    /// Last logged reason of this link, and its time; a repeated reason is not logged again.
     said: Option<(String, Instant)>,
 }
 
-/// Of a peer that has answered probes without a break.
+/// State of a peer that has responded to every probe since `since`.
 pub struct Activity {
     pub since: Instant,
-    /// The urgent lane's, for questions that come often: none needs another connection.
+    /// Connection of the urgent lane, shared by frequent requests so that they need no connection of their
+    /// own.
     pub connection: PeerConnection,
 }
 
 pub type SharedActivity = Arc<Mutex<Option<Activity>>>;
 
-/// Why a stream is no more.
+/// Reason a stream is closed.
 enum LinkEnd {
-    /// It never came to be.
+    /// The stream was never established.
     Unreachable(String),
-    /// It was open; messages may have been lost.
+    /// The stream was open; messages may have been lost.
     Lost(String),
-    /// It was open, and the peer is to be dialled where the list has it.
+    /// The stream was open; the peer is redialled at its configured address.
     Moved,
 }
 
@@ -108,7 +109,7 @@ impl Link {
         Link { context, route, queue, inbox, activity, said: None }
     }
 
-    /// Runs until `stop`. `heard` cuts a pause short.
+    /// Runs until `stop`. `heard` shortens a pause.
     pub async fn run(mut self, heard: Arc<Notify>, stop: Stop) {
         let mut backoff = Backoff::new();
         let mut addresses = self.route.addresses.subscribe();
@@ -134,7 +135,7 @@ impl Link {
                     continue;
                 }
                 LinkEnd::Lost(_) if has_worked => backoff.reset(),
-                // A peer that takes the connection and closes it is not dialled more often than another.
+                // A peer that accepts a connection and closes it is not dialled more often than any peer.
                 LinkEnd::Lost(_) | LinkEnd::Unreachable(_) => {}
             }
             attempt += 1;
@@ -178,7 +179,7 @@ impl Link {
         match ended {
             None => LinkEnd::Moved,
             Some(Ok(())) => LinkEnd::Lost("the peer ended the stream".to_owned()),
-            // The peer said why it will not listen; it will say so again.
+            // The peer rejected this member and would do so again.
             Some(Err(status)) if self.says_removed(&status, url) => LinkEnd::Unreachable(REMOVED.to_owned()),
             Some(Err(status)) if status.code() == Code::FailedPrecondition => {
                 LinkEnd::Unreachable(status.message().to_owned())
@@ -187,7 +188,7 @@ impl Link {
         }
     }
 
-    /// Measures the round trip, and learns that the link works.
+    /// Measures the round trip, and marks the link as working.
     async fn probe(&mut self, client: &mut PeerClient<Channel>, url: &String) -> Infallible {
         if self.route.lane != Lane::Urgent {
             return std::future::pending().await;
@@ -225,8 +226,9 @@ impl Link {
         }
     }
 
-    /// Whether the peer says that this member was removed. It is noted, and the member stops. Without TLS any
-    /// server may be where the list never had the peer: it cannot end this member.
+    /// Reports whether the peer rejected this member as removed; if so, the member stops. Without TLS any
+    /// server may listen at an address that was never configured for the peer, so a rejection from there is
+    /// ignored.
     fn says_removed(&self, status: &Status, url: &String) -> bool {
         let is_removed = status.code() == Code::FailedPrecondition && status.message() == REMOVED;
         let is_heeded = is_removed && self.route.addresses.borrow().is_of_list(url);
@@ -236,7 +238,7 @@ impl Link {
         is_heeded
     }
 
-    /// Says what is wrong, once per change. A peer that is only introduced writes no lines into the log.
+    /// Logs the reason of a broken link, once per change. Links to introduced peers are not logged.
     fn note(&mut self, broken: &LinkEnd, url: &String) {
         let (is_noted, reason) = {
             let addresses = self.route.addresses.borrow();
@@ -246,7 +248,7 @@ impl Link {
                 LinkEnd::Moved => return,
             }
         };
-        // One event can come with several texts in turn.
+        // One event can produce several texts alternately.
         let is_new = |(said, at): &(String, Instant)| said != reason && at.elapsed() > REPEATED_LOG_INTERVAL;
         if self.route.lane == Lane::Urgent && self.said.as_ref().is_none_or(is_new) && is_noted {
             let peer = format!("{:x}", self.route.to);
@@ -279,8 +281,8 @@ impl Link {
     }
 }
 
-/// Returns when a stream to `url` must end: the list has the peer elsewhere, and it answers there, or `url`
-/// is none of its addresses any more.
+/// Returns when the stream to `url` must be closed: the peer responds at a newly configured address, or
+/// `url` is not an address of the peer any more.
 async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &String) {
     let mut addresses = addresses.subscribe();
     loop {
@@ -311,10 +313,10 @@ async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &S
     }
 }
 
-/// A peer that can be called.
+/// Client of a connected peer.
 pub(super) type PeerConnection = PeerClient<Channel>;
 
-/// What the peer answered, or else what became of the connection.
+/// Returns the peer's error message, or else the cause of the broken connection.
 pub(super) fn reason_of(status: &Status) -> String {
     match std::error::Error::source(status) {
         None => status.message().to_owned(),
@@ -326,7 +328,7 @@ pub(super) async fn dial(dialer: &Dialer, url: &str) -> Result<PeerConnection, S
     dial_with(dialer, url, WINDOW_BYTES).await
 }
 
-/// A connection that has at most `window_bytes` under way.
+/// Dials with flow control windows of `window_bytes`.
 pub(super) async fn dial_with(
     dialer: &Dialer,
     url: &str,
@@ -351,7 +353,7 @@ pub(super) async fn dial_with(
 struct Batches {
     queue: Arc<LaneQueue>,
     hello: Option<Hello>,
-    /// Bytes of the messages, without what their framing adds: as the receiver counts them.
+    /// Bytes of messages without framing, counted as by the receiver.
     sent: Counter,
 }
 
@@ -368,8 +370,8 @@ impl Stream for Batches {
     }
 }
 
-/// The cluster as the first of these members describes it whose description fits; if none does, as the first
-/// that answers. A member that lags has an old list.
+/// Returns the first listed member's description of the cluster that `fits`; if none does, the first
+/// response. A lagging member returns an old list.
 pub async fn running_cluster(
     dialer: &Dialer,
     urls: &[String],
@@ -399,8 +401,9 @@ pub async fn running_cluster(
     first
 }
 
-/// The members now, as one says that `identity` names, if its list has this member. A list without it is of
-/// before its addition, and older than that of the identity; or it was removed, and hears that when it dials.
+/// Returns the current members, as described by a member of `identity` that lists this member. A list
+/// without this member predates its addition and is older than the identity's; or this member was removed,
+/// which it learns when it dials.
 pub async fn members_now(dialer: &Dialer, identity: &Identity) -> Option<Vec<FirstMember>> {
     let others = identity.members.iter().filter(|member| member.id != identity.member_id);
     let urls: Vec<String> = others.flat_map(|member| member.peer_urls.iter().cloned()).collect();
@@ -409,13 +412,13 @@ pub async fn members_now(dialer: &Dialer, identity: &Identity) -> Option<Vec<Fir
     Some(running.members)
 }
 
-/// Whether the member that `hello` is for answers at one of these URLs itself.
+/// Reports whether the receiver of `hello` itself responds at one of these URLs.
 pub(super) async fn answers_as(dialer: &Dialer, urls: &[String], hello: Hello) -> bool {
     answer_of(dialer, urls, hello).await.is_some()
 }
 
-/// What the member that `hello` is for answers at one of these URLs itself. Its list may be old, and another
-/// member may listen there now.
+/// Returns the probe response of the receiver of `hello`, if it responds at one of these URLs itself. The
+/// URLs may be outdated, and a different member may listen there now.
 pub(super) async fn answer_of(dialer: &Dialer, urls: &[String], hello: Hello) -> Option<ProbeResponse> {
     for url in urls {
         let asked = async {
@@ -431,12 +434,12 @@ pub(super) async fn answer_of(dialer: &Dialer, urls: &[String], hello: Hello) ->
     None
 }
 
-/// Why this member, with an empty directory, cannot be one of a new cluster: a peer knows it from an earlier
-/// life, or is in a running cluster that has added it.
+/// Returns the reason that this member, with an empty directory, cannot join a new cluster: a peer
+/// remembers it from an earlier run, or belongs to a running cluster that has added it.
 ///
-/// A member that lost its disk does not come back as itself, as in etcd. Peers that cannot be reached are not
-/// asked again, since on a first start of a whole cluster none can: that such a member votes wrongly is
-/// prevented by `confirming`.
+/// A member that lost its disk does not rejoin under its old id, as in etcd. Unreachable peers are not
+/// queried again, since none is reachable on the first start of a whole cluster; `confirming` prevents
+/// wrong votes of such a member.
 pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Option<BootstrapError> {
     let (own, others): (Vec<_>, Vec<_>) =
         identity.members.iter().partition(|member| member.id == identity.member_id);
@@ -452,24 +455,25 @@ pub async fn bootstrapped_elsewhere(dialer: &Dialer, identity: &Identity) -> Opt
                 member if member == identity.member_id => {
                     (!listed.client_urls.is_empty()).then_some(BootstrapError::BornBefore { member, peer })
                 }
-                // Not started, in a cluster that runs: others have published their client URLs.
+                // Not started, in a running cluster: started members have published their client URLs.
                 member => (listed.peer_urls == *own && listed.client_urls.is_empty() && is_running)
                     .then_some(BootstrapError::Added { member, cluster, peer }),
             };
             known.members.iter().find_map(refusal)
         })
         .collect();
-    // All at once: on a first start, each takes the connection and serves it only when this member does too.
+    // Concurrent: on a first start, each peer accepts the connection but serves it only when this member
+    // does too.
     let remembering = pin!(asking.filter_map(std::future::ready));
     tokio::time::timeout(REQUEST_TIMEOUT, remembering.into_future()).await.ok()?.0
 }
 
-/// A peer that restarts is back within a second; dialling it more often has no use.
+/// First pause: a restarting peer is back within a second, so dialling it more often is useless.
 const FIRST: Duration = Duration::from_millis(20);
-/// A peer that is gone for long costs one attempt a second, and is found within a second of its return.
+/// Longest pause: an absent peer costs one attempt per second and is found within a second of its return.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long to wait before dialling again: longer each time, and never in step with others.
+/// Delays between dial attempts: exponential, with jitter so that members do not dial in step.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
@@ -484,7 +488,7 @@ impl Backoff {
         self.next = FIRST;
     }
 
-    /// The next pause; `chance` in 0.0..1.0 picks its place in the upper half.
+    /// Returns the next pause; `chance` in 0.0..1.0 selects it within the upper half.
     pub fn pause(&mut self, chance: f64) -> Duration {
         let pause = self.next.mul_f64(0.5 + chance / 2.0);
         self.next = (self.next * 2).min(LONGEST);
@@ -492,7 +496,7 @@ impl Backoff {
     }
 }
 
-/// Messages in the order in which they were sent. One side pushes from any thread, one task takes.
+/// Messages in the order they were sent. Any thread pushes; a single task takes.
 #[derive(Debug)]
 pub struct LaneQueue {
     state: Mutex<LaneState>,
@@ -506,7 +510,7 @@ struct LaneState {
     taker: Option<Waker>,
 }
 
-/// Whether a message was taken in.
+/// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushResult {
     Queued,
@@ -514,7 +518,7 @@ pub enum PushResult {
 }
 
 impl LaneQueue {
-    /// A queue of at most `bytes_max`; a single larger message passes when nothing else waits.
+    /// Creates a queue of at most `bytes_max`; a single larger message is accepted when the queue is empty.
     pub fn new(bytes_max: usize) -> LaneQueue {
         LaneQueue { state: Mutex::default(), bytes_max }
     }
@@ -534,7 +538,7 @@ impl LaneQueue {
         PushResult::Queued
     }
 
-    /// Everything that waits, up to a batch; at least one message.
+    /// Takes the pending messages, up to a batch; at least one message.
     pub fn poll_batch(&self, context: &mut task::Context<'_>) -> Poll<Vec<Bytes>> {
         let mut state = self.state.lock();
         if state.messages.is_empty() {
@@ -554,7 +558,7 @@ impl LaneQueue {
         Poll::Ready(batch)
     }
 
-    /// Forgets what waits, and says how much that was.
+    /// Drops the pending messages and returns their number.
     pub fn clear(&self) -> usize {
         let mut state = self.state.lock();
         state.bytes = 0;

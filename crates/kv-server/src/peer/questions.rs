@@ -1,7 +1,7 @@
-//! What members ask each other besides Raft: hashes of the history, digests of parts of the state as it is
-//! now, for comparison, and figures.
+//! Requests between members besides Raft: hashes of the history, digests of parts of the current state for
+//! comparison, and status metrics.
 //!
-//! A hash ends when the asking member goes away or no longer waits.
+//! A hash computation is cancelled when the requesting member disconnects or times out.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::member::{Figures, Hasher};
 use data_dir::Identity;
 use transport::tls::Dialer;
 
-/// Time for one hash: gigabytes of history, read from a disk, and others that run before it.
+/// Timeout of one hash: gigabytes of history read from a disk, and hashes queued before it.
 const HASH_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time for a digest, which is in memory.
+/// Timeout of a digest, which is computed in memory.
 const DIGEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks a member at its URLs, one after another, each `within` a time. The error says why the last one gave
-/// no answer.
+/// Sends a request to a member's URLs one after another, each `within` a timeout. Returns the error of the
+/// last URL if all of them fail.
 async fn ask_in_turn<A, F: Future<Output = Result<Response<A>, Status>>>(
     dialer: &Dialer,
     urls: &[String],
@@ -57,8 +57,8 @@ async fn answer_within<A>(
     tokio::time::timeout(within, asked).await.map_err(late)?.map(Response::into_inner)
 }
 
-/// Asks a member over the connection that its link has; a member whose link is broken is not asked. For
-/// questions that come often: a connection for each cost more than the answer, inside TLS many times as much.
+/// Sends a request over the member's existing link; fails if the link is broken. Meant for frequent
+/// requests: a connection per request cost more than the request, and many times as much with TLS.
 async fn ask_linked<A, F: Future<Output = Result<Response<A>, Status>>>(
     connection: Option<PeerConnection>,
     within: Duration,
@@ -68,19 +68,20 @@ async fn ask_linked<A, F: Future<Output = Result<Response<A>, Status>>>(
     answer_within(within, async { call(connection).await.map_err(|status| reason_of(&status)) }).await
 }
 
-/// The hash of each member, or why there is none.
+/// Hash of each member, or the reason it is missing.
 pub type HashAnswers = Vec<(u64, Result<KvHash, String>)>;
 
-/// The answer to a member.
+/// Computes the hash that a peer requested.
 pub(crate) async fn answer(hasher: &Hasher, at: i64) -> Result<HistoryHashResponse, Status> {
     let KvHash { hash, compact_revision, hash_revision, revision } = hasher.hash(at).await?;
     Ok(HistoryHashResponse { hash, compact_revision, hash_revision, revision })
 }
 
-/// The hashes of all other members of a list, before this one has started.
+/// Returns the hashes of all listed peers, before this member has started.
 ///
-/// A member that starts as well has bound its port and answers nothing: on it a hash would be waited for in
-/// vain, and so would a whole cluster that starts. It is left out when it does not answer a probe.
+/// A member that is starting too has bound its port but does not serve it yet. Waiting for its hash would
+/// be in vain, and would block the start of a whole cluster, so members that do not respond to a probe are
+/// skipped.
 pub async fn at_start(
     dialer: &Dialer,
     identity: &Identity,
@@ -103,7 +104,7 @@ pub async fn at_start(
     join_all(asked).await
 }
 
-/// Asks a member that listens at `urls`. The error says why there is no hash.
+/// Requests the hash of the member at `urls`. The error names the reason of a missing hash.
 pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Result<KvHash, String> {
     let call = |mut client: PeerConnection| {
         let request = HistoryHashRequest { hello: Some(hello.clone()), revision: at };
@@ -114,7 +115,7 @@ pub async fn ask(dialer: &Dialer, urls: &[String], hello: Hello, at: i64) -> Res
     Ok(KvHash { hash, compact_revision, hash_revision, revision })
 }
 
-/// The answer to a member.
+/// Computes the digest that a peer requested.
 pub(crate) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> ChangesDigestResponse {
     let answer = match hasher.store.span_digest(LogIndex(request.after), LogIndex(request.to)) {
         SpanDigest::Known(digest) => Some(Answer::Digest(digest)),
@@ -124,7 +125,7 @@ pub(crate) fn digest(hasher: &Hasher, request: &ChangesDigestRequest) -> Changes
     ChangesDigestResponse { answer }
 }
 
-/// Asks a linked member for the digest of a span of entries.
+/// Requests the digest of a span of entries from a linked member.
 pub async fn ask_digest(
     connection: Option<PeerConnection>,
     request: ChangesDigestRequest,
@@ -137,10 +138,10 @@ pub async fn ask_digest(
     })
 }
 
-/// Time for one part of a state, some thousands of records: its blocks may have to be read from a slow disk.
+/// Timeout of one part of a state, some thousands of records that may be read from a slow disk.
 const RECOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The answer to a member.
+/// Recomputes the part of the state that a peer requested.
 pub(crate) async fn recount(hasher: &Hasher, request: &RecountRequest) -> Result<RecountResponse, Status> {
     let RecountRequest { hello: _, from, from_sub, to, to_sub, compacted, applied } = *request;
     let (from, to) = (Revision { main: from, sub: from_sub }, Revision { main: to, sub: to_sub });
@@ -154,8 +155,8 @@ pub(crate) async fn recount(hasher: &Hasher, request: &RecountRequest) -> Result
     Ok(RecountResponse { answer: Some(answer) })
 }
 
-/// Asks a linked member for the digest of a part of its state as it is now. The error says why there is no
-/// answer.
+/// Requests the digest of a part of a linked member's current state. The error names the reason of a
+/// failure.
 pub async fn ask_recount(
     connection: Option<PeerConnection>,
     hello: Hello,
@@ -175,7 +176,8 @@ pub async fn ask_recount(
     }
 }
 
-/// The figures of a member that listens at `urls`. None of one that does not answer, or knows no figures.
+/// Requests the metrics of the member at `urls`. None if it does not respond or does not support the
+/// request.
 pub async fn ask_figures(dialer: &Dialer, urls: &[String], hello: Hello, figures: Figures) -> Option<Bytes> {
     let history = figures == Figures::History;
     let call = |mut client: PeerConnection| {

@@ -1,9 +1,9 @@
-//! What the peer port answers: streams of messages, probes, and who is in the cluster.
+//! Server of the peer port: message streams, probes, and the member list.
 //!
-//! * A stream begins with a hello. It must name our cluster, us, and a member we know.
-//! * A member that the list does not hold yet is refused until another call vouches for it; see
-//!   `introduction`. It may send messages, stores and probes then, and ask nothing.
-//! * Raft hears of a snapshot only when the whole store that belongs to it is durable here.
+//! * A stream starts with a hello. It must name this cluster, this member, and a known sender.
+//! * A sender that is not in the list yet is rejected until a call vouches for it; see `introduction`. From
+//!   then on it may send messages, stores and probes, but no requests.
+//! * Raft is notified of a snapshot only when the whole store that belongs to it is durable here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,26 +30,26 @@ use crate::member::{Figures, Hasher, LeaderLeases, ReceiveError, ReceivePlace, S
 use process::log::causes;
 use telemetry::metrics::{From, UnderWay};
 
-/// Descriptors that the peer port may hold. Above what `connections` admits (96 strangers and 8 connections
-/// for each member), so that it is reached only by clusters of more than 20 members; then a connection waits
-/// in the backlog.
+/// Maximum descriptors of the peer port. Above what `connections` admits (96 strangers and 8 connections
+/// per member), so that only clusters of more than 20 members reach it; further connections wait in the
+/// backlog.
 pub const CONNECTIONS_MAX: u32 = 256;
 
-/// How often Raft is asked what became of a received store.
+/// Interval at which Raft is polled for the outcome of a received store.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Raft takes a message in within a turn of its driver. One that it has not taken in after so many questions
-/// was lost.
+/// Polls after which an unacknowledged message counts as lost. Raft accepts a message within a step of its
+/// driver.
 const UNHEARD_MAX: u32 = 100;
 
-/// Response to a founder with another first state: one of the two was restored again after the other one had
+/// Response to a founder with a different first state: one of the two was restored again after its peer had
 /// confirmed it, or is a member of a cluster that was restored since.
 const UNLIKE: &str =
     "this member started from another snapshot: restart the member that has no leader, or restore it again";
 
-/// The members as applied here.
+/// Returns the members as applied here.
 pub type Members = Arc<dyn Fn() -> Vec<PeerMember> + Send + Sync>;
 
-/// Answers peers.
+/// gRPC service of the peer port.
 #[derive(Clone)]
 pub struct PeerServer {
     peers: Arc<Peers>,
@@ -60,28 +60,28 @@ pub struct PeerServer {
     leases: Option<Arc<LeaderLeases>>,
     hasher: Option<Hasher>,
     refused: Arc<Mutex<RefusalLines>>,
-    /// The connection that the requests of this clone come from. None before there is one.
+    /// Connection of this clone's requests. None before there is one.
     greeter: Option<Greeter>,
     pub(super) connections_max: u32,
 }
 
-/// Strangers remembered; beyond it the memory begins anew.
+/// Maximum remembered strangers; the memory is cleared when full.
 const REFUSALS_MAX: usize = 64;
-/// A refusal is logged at most this often: strangers choose what they are refused for.
+/// Minimum interval between two logged rejections, since strangers choose the reasons.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was logged of refused greetings.
+/// Log state of rejected greetings.
 #[derive(Default)]
 struct RefusalLines {
-    /// The last reason per claimed sender, so that it is logged once. Bounded by [`REFUSALS_MAX`].
+    /// Last reason per claimed sender; a repeated reason is not logged. Bounded by [`REFUSALS_MAX`].
     said: HashMap<u64, String>,
     logged: Option<Instant>,
-    /// Refusals since then that were not logged.
+    /// Rejections not logged since the last line.
     unlogged: u64,
 }
 
 impl RefusalLines {
-    /// Whether to log this refusal, and how many others were not.
+    /// Returns the number of unlogged rejections if this one is to be logged.
     fn note(&mut self, from: u64, reason: &str, now: Instant) -> Option<u64> {
         if self.said.get(&from).is_some_and(|said| said == reason) {
             return None;
@@ -99,16 +99,15 @@ impl RefusalLines {
     }
 }
 
-/// A stream that gives nothing for this long is ended. A sender waits for a block of its disk, and for this
-/// member's.
+/// Idle timeout of a stream. A sender waits for a block of its disk, and for this member's disk.
 const PART_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a stream must deliver on average once [`SLOW_FOR`] is over: a hundredth of what a sender gives at
-/// least.
+/// Minimum average rate of a stream once [`SLOW_FOR`] is over: a hundredth of a sender's minimum rate.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
-/// Long enough for a sender's turn, and for a small store at any pace.
+/// Grace period before the minimum rate applies: long enough for a sender's slot, and for a small store at
+/// any pace.
 const SLOW_FOR: Duration = Duration::from_secs(120);
 
-/// What a stream has delivered, against what it may take and must give.
+/// Progress of a stream against its limits of size, time and rate.
 struct ReceivedBatches {
     began: Instant,
     bytes: u64,
@@ -151,37 +150,37 @@ impl PeerServer {
         }
     }
 
-    /// Answers questions about leases.
+    /// Enables requests about leases.
     pub fn with_leases(self, leases: Arc<LeaderLeases>) -> PeerServer {
         PeerServer { leases: Some(leases), ..self }
     }
 
-    /// Answers questions for hashes.
+    /// Enables requests for hashes.
     pub fn with_hasher(self, hasher: Hasher) -> PeerServer {
         PeerServer { hasher: Some(hasher), ..self }
     }
 
-    /// The server for one connection.
+    /// Returns the server for one connection.
     pub(super) fn with_greeter(self, greeter: Greeter) -> PeerServer {
         PeerServer { greeter: Some(greeter), ..self }
     }
 
-    /// Descriptors that the peer port may hold, if fewer than [`CONNECTIONS_MAX`].
+    /// Lowers the maximum descriptors of the peer port below [`CONNECTIONS_MAX`].
     pub fn with_connections_max(self, connections_max: u32) -> PeerServer {
         PeerServer { connections_max, ..self }
     }
 
-    /// The member that speaks, if the list holds it.
+    /// Returns the sender, if it is a listed member.
     fn greet_member(&self, hello: Option<Hello>) -> Result<u64, Status> {
         self.greet(hello, |from| self.peers.context().standing(from))
     }
 
-    /// The member that sends messages of Raft, or probes: one of the list, or one that was introduced.
+    /// Returns the sender of Raft messages or probes: a listed or an introduced member.
     fn greet_sender(&self, hello: Option<Hello>) -> Result<u64, Status> {
         self.greet(hello, |from| self.standing_of_sender(from))
     }
 
-    /// Returns the sender of Raft messages, unless both are founders with unlike first states.
+    /// Returns the sender of Raft messages, unless both are founders with different first states.
     fn greet_sender_of_messages(&self, hello: Option<Hello>) -> Result<u64, Status> {
         let is_unlike = hello.as_ref().is_some_and(|hello| self.peers.context().has_unlike_start(hello));
         let from = self.greet_sender(hello)?;
@@ -192,7 +191,7 @@ impl PeerServer {
         Ok(from)
     }
 
-    /// As the list says. An introduced member is not in it yet.
+    /// Returns the sender's standing in the list, which does not contain introduced members yet.
     fn standing_of_sender(&self, from: u64) -> Standing {
         match self.peers.context().standing(from) {
             Standing::Unknown if self.peers.is_introduced(from) => Standing::Member,
@@ -227,12 +226,12 @@ impl PeerServer {
         Err(Status::failed_precondition(reason))
     }
 
-    /// The answer to a removed member.
+    /// Notes the removed sender and returns the response for it.
     fn removed(&self) -> &'static str {
         if self.peers.context().roster.is_learner() { REMOVED_SAYS_A_LEARNER } else { REMOVED }
     }
 
-    /// Ends the stream of a member that was removed since it greeted, or is too old since.
+    /// Fails the stream of a sender that was removed, or became too old, since it greeted.
     fn check_is_member(&self, from: u64) -> Result<(), Status> {
         match self.standing_of_sender(from) {
             Standing::Member if self.peers.context().levels.is_too_old(from) => {
@@ -247,7 +246,7 @@ impl PeerServer {
     fn note_refusal(&self, from: u64, reason: &str) {
         let Some(unlogged) = self.refused.lock().note(from, reason, Instant::now()) else { return };
         let from = format!("{from:x}");
-        // Programs that restart members wait for the lines of etcd.
+        // Programs that restart members match etcd's lines.
         if reason.starts_with(CLUSTER_MISMATCH) {
             let error = CLUSTER_MISMATCH;
             tracing::warn!(from, error, reason, unlogged, "request cluster ID mismatch");
@@ -258,7 +257,7 @@ impl PeerServer {
         }
     }
 
-    /// The whole stream into its place; the last entry in the store.
+    /// Receives the whole stream into its place; returns the last entry in the store.
     async fn receive(
         &self,
         from: u64,
@@ -288,9 +287,9 @@ impl PeerServer {
         }
     }
 
-    /// The store that was received is of use only together with a message that names its last entry: Raft
-    /// would restart the log at any entry that the message names, and the member would then look for a store
-    /// that does not exist.
+    /// Checks that the accompanying message names the received store's last entry. Raft restarts the log at
+    /// the entry that the message names, so a mismatch would make the member look for a store that does not
+    /// exist.
     fn check_fits(&self, named: LogPosition, at: LogPosition) -> Result<(), Status> {
         if named == at {
             return Ok(());
@@ -302,7 +301,7 @@ impl PeerServer {
         )))
     }
 
-    /// Messages of snapshots are rejected: they belong to the stream of their store.
+    /// Delivers messages to Raft. Snapshot messages are rejected: they belong to the stream of their store.
     fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) -> Result<(), Status> {
         if batch.is_truncated {
             self.note_refusal(from, "a batch of too many messages");
@@ -340,7 +339,7 @@ impl Peer for PeerServer {
         loop {
             let batch = tokio::select! {
                 batch = batches.message() => batch,
-                // At once: the leader that applied it sends nothing more that it could answer.
+                // Immediately: a leader that applied the removal sends no further message to respond to.
                 () = &mut left => return Err(Status::failed_precondition(self.removed())),
             };
             match batch {
@@ -492,8 +491,8 @@ fn not_received(error: &ReceiveError) -> Status {
     }
 }
 
-/// Removes a received store if Raft never hears of it: its message may be lost to a full inbox. What Raft
-/// does hear of, it installs or says that it does not want it.
+/// Removes a received store that Raft never learned of: its message may be lost to a full inbox. A store
+/// that Raft knows of is installed or rejected by Raft.
 async fn settle(incoming: ReceivePlace, inbox: Arc<dyn Inbox>, at: LogPosition) {
     for _ in 0..UNHEARD_MAX {
         tokio::time::sleep(SETTLE_INTERVAL).await;
@@ -505,8 +504,8 @@ async fn settle(incoming: ReceivePlace, inbox: Arc<dyn Inbox>, at: LogPosition) 
     incoming.discard_soon(at);
 }
 
-/// Counts a stream as failed unless it succeeded: its future may be dropped at any await, when the peer goes
-/// away.
+/// Counts a stream as failed unless it succeeded: its future may be dropped at any await, when the peer
+/// disconnects.
 struct Attempt {
     failures: Counter,
     has_succeeded: bool,

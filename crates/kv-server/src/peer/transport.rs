@@ -1,4 +1,4 @@
-//! The face that Raft sees: a queue per peer and lane.
+//! Raft's transport: a queue per peer and lane.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -33,32 +33,33 @@ use data_dir::{FirstMember, Identity};
 use process::shutdown::{self, Stop, Stopper};
 use telemetry::metrics::To;
 
-/// Thousands of heartbeats and votes; more than that waits only when the peer has stopped listening.
+/// Capacity for thousands of heartbeats and votes, exceeded only if the peer has stopped reading.
 const URGENT_BYTES_MAX: usize = 1 << 20;
-/// About as many entries as Raft keeps in flight to one peer.
+/// Capacity for about as many entries as Raft keeps in flight to one peer.
 const BULK_BYTES_MAX: usize = 32 << 20;
-/// Between two checks of the same claim. A hello that comes earlier is not checked, and comes again.
+/// Minimum interval between two checks of the same claim. An earlier hello is skipped; the peer sends it
+/// again.
 const CLAIM_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The ways to all other members.
+/// Links to all peers.
 pub struct Peers {
     context: Context,
-    /// Written when the members change.
+    /// Locked for writing when the members change.
     lanes: RwLock<HashMap<u64, Lanes>>,
-    /// Members at addresses that the list does not hold. Never locked while `lanes` is waited for.
+    /// Members at unlisted addresses. Never locked while `lanes` is waited for.
     introductions: Mutex<Introductions>,
     senders: Senders,
-    /// Raft starts with its transport in hand, so it comes to know us before we know it.
+    /// Set once Raft has started: Raft is created with its transport, before the transport can refer to it.
     connected: OnceLock<RaftConnection>,
-    /// Of this member, once it has started.
+    /// Source of this member's metrics, once it has started.
     figures: OnceLock<FiguresSource>,
 }
 
-/// What is known once Raft runs.
+/// State that exists once Raft runs.
 struct RaftConnection {
     inbox: Arc<dyn Inbox>,
     stop: Stop,
-    /// Where links run: members are added by the thread that applies.
+    /// Runtime of the links, since members are added by the apply thread.
     runtime: Handle,
 }
 
@@ -66,10 +67,10 @@ struct Lanes {
     urgent: Arc<LaneQueue>,
     bulk: Arc<LaneQueue>,
     addresses: Arc<watch::Sender<Addresses>>,
-    /// The peer was heard: dial now rather than later.
+    /// Notified when the peer contacts this member, to dial it without further delay.
     heard: Arc<Notify>,
     activity: SharedActivity,
-    /// Ends the links when the member is removed.
+    /// Stops the links when the member is removed.
     end: (Stopper, Stop),
 }
 
@@ -102,7 +103,7 @@ impl Peers {
         }
     }
 
-    /// Starts dialling. Raft is reported to from now on. To be called once, inside the runtime.
+    /// Starts dialling and reporting to Raft. To be called once, inside the runtime.
     pub fn connect(&self, inbox: Arc<dyn Inbox>, stop: &Stop) {
         let lanes = self.lanes.write(); // No member is added meanwhile.
         let _first = self.context.raft.set(Arc::clone(&inbox));
@@ -113,7 +114,7 @@ impl Peers {
         lanes.iter().for_each(|(id, lanes)| self.dial(*id, lanes));
     }
 
-    /// Keeps the links to a member open, if Raft runs.
+    /// Opens and maintains the links to a member, if Raft runs.
     fn dial(&self, to: u64, lanes: &Lanes) {
         let Some(RaftConnection { inbox, stop, runtime }) = self.connected.get() else { return };
         for (lane, queue) in [(Lane::Urgent, &lanes.urgent), (Lane::Bulk, &lanes.bulk)] {
@@ -130,8 +131,8 @@ impl Peers {
         }
     }
 
-    /// The members from now on: links are opened to new ones and closed to those that are gone. Those to
-    /// members that the list has elsewhere now stay until they answer there.
+    /// Replaces the member list: opens links to new members and closes those to removed ones. A link to a
+    /// member with a changed address stays until the member responds at the new one.
     pub fn set_members(&self, members: Vec<FirstMember>) {
         let before = self.context.roster.members();
         self.context.roster.replace(members);
@@ -142,9 +143,9 @@ impl Peers {
         self.follow();
     }
 
-    /// Brings the links in step with the list and the introductions.
+    /// Updates the links to match the list and the introductions.
     fn follow(&self) {
-        // First, so that of two threads the later one goes by the newer state.
+        // Locked first, so that the later of two threads applies the newer state.
         let mut lanes = self.lanes.write();
         let others = self.context.roster.others().into_iter();
         let mut wanted: HashMap<u64, (Vec<String>, Vec<String>)> =
@@ -171,31 +172,31 @@ impl Peers {
         }
     }
 
-    /// Where a member may be asked, the address where it answered last before the others.
+    /// Returns a member's URLs, the one that last responded first.
     pub fn urls(&self, id: u64) -> Vec<String> {
         let lanes = self.lanes.read();
         lanes.get(&id).map(|lanes| lanes.addresses.borrow().by_last_answer()).unwrap_or_default()
     }
 
-    /// Where the others may be asked, those that are introduced included, in no order.
+    /// Returns the URLs of all peers, introduced ones included, in no particular order.
     pub fn all_urls(&self) -> Vec<String> {
         let lanes = self.lanes.read();
         lanes.values().flat_map(|lanes| lanes.addresses.borrow().by_last_answer()).collect()
     }
 
-    /// The connection of the link to a member that answers.
+    /// Returns the connection of the link to a responsive member.
     fn linked(&self, id: u64) -> Option<PeerConnection> {
         self.lanes.read().get(&id)?.activity.lock().as_ref().map(|activity| activity.connection.clone())
     }
 
-    /// Whether `id` is not in the list, but known by its introduction.
+    /// Reports whether `id` is introduced and not in the list.
     pub(super) fn is_introduced(&self, id: u64) -> bool {
         self.introductions.lock().holds(id)
     }
 
-    /// A member of this cluster says where it listens. Unless it answers where it is dialled, or is dialled
-    /// there, the claim is checked, and it is dialled there from then on. The hello must name this cluster
-    /// and this member. `source`: where the hello comes from.
+    /// Checks the listen addresses that a member of this cluster claims, and dials it there from then on.
+    /// Skipped if the member responds where it is dialled, or is dialled there already. The hello must name
+    /// this cluster and this member. `source`: origin of the hello.
     pub(super) fn check_address(self: &Arc<Self>, hello: &Hello, source: Option<IpAddr>) {
         let id = hello.from;
         if !self.may_introduce(id) {
@@ -226,8 +227,9 @@ impl Peers {
         });
     }
 
-    /// A member that is alone in its list hears no one else: it may have been forced to be alone, and what
-    /// removes the others is not applied yet. One that began alone and lost its store has others in its log.
+    /// Reports whether `id` may introduce itself. A single-member cluster accepts no introductions: it may
+    /// have been forced to one member, and the removal of its peers is not applied yet. A member that
+    /// started as a single one and lost its store has peers in its log.
     fn may_introduce(&self, id: u64) -> bool {
         let Context { roster, identity, .. } = &self.context;
         let is_alone = roster.others().is_empty() && !roster.lacks_others();
@@ -247,7 +249,7 @@ impl Peers {
         }
         let before = self.urls(id);
         let moves = !before.is_empty() && !holds_all(&listed(&roster.members(), id), &urls);
-        // Without TLS any server could have answered above. One that answers where the member was is as good.
+        // Without TLS any server could have responded above. A response at the previous address is as good.
         let stays = moves && answers_as(dialer, &before, hello).await;
         if !stays && self.hold(id, &urls) {
             self.note_introduced(id, &before, &urls);
@@ -270,10 +272,11 @@ impl Peers {
         }
     }
 
-    /// Whether the claim was news still: the list may have changed while it was checked.
+    /// Records a claim, and reports whether it was new: the list may have changed during the check.
     pub(super) fn hold(&self, id: u64, urls: &[String]) -> bool {
         let is_news = {
-            // First, so that the list is followed after this, or is read here as it will be followed.
+            // Locked first, so that the list is either followed after this, or read here in its newer
+            // state.
             let mut introductions = self.introductions.lock();
             let listed = listed(&self.context.roster.members(), id);
             let is_news = !holds_all(&listed, urls) && self.may_introduce(id);
@@ -304,14 +307,14 @@ impl Peers {
         None
     }
 
-    /// The peer opened a stream to us, so it can be dialled.
+    /// Notes that the peer opened a stream to this member, so it can be dialled.
     pub(super) fn heard(&self, from: u64) {
         if let Some(lanes) = self.lanes.read().get(&from) {
             lanes.heard.notify_waiters();
         }
     }
 
-    /// The figures of this member, as JSON.
+    /// Returns this member's metrics as JSON.
     pub(super) async fn figures(&self, figures: Figures) -> Option<Bytes> {
         self.figures.get()?(figures).await
     }
@@ -371,7 +374,7 @@ impl Reach for Peers {
 
 impl Transport for Peers {
     fn send(&self, to: u64, lane: Lane, message: Bytes) {
-        // Its stream may be older than the cluster's level.
+        // The peer's stream may be older than the cluster's level.
         if self.context.levels.is_too_old(to) {
             return;
         }
@@ -390,7 +393,7 @@ impl Transport for Peers {
     }
 
     fn send_snapshot(&self, offer: SnapshotOffer) {
-        // Before that there is no Raft to report to, and a leader that was just elected offers again.
+        // Until then there is no Raft to report to, and a newly elected leader offers the snapshot again.
         let Some(RaftConnection { inbox, stop, .. }) = self.connected.get() else { return };
         let to = offer.to;
         let urls = self.urls(to);
@@ -402,7 +405,7 @@ impl Transport for Peers {
     }
 }
 
-/// What differs between two lists, in etcd's texts and fields.
+/// Logs the differences between two member lists, with etcd's texts and fields.
 fn log_changes(own: &Identity, before: &[FirstMember], after: &[FirstMember]) {
     fn of(list: &[FirstMember], id: u64) -> Option<&FirstMember> {
         list.iter().find(|member| member.id == id)

@@ -37,7 +37,7 @@ pub use line::{FATAL, LogFormat};
 pub use outlet::lost_lines;
 pub use rotation::Rotation;
 
-/// Libraries whose debug lines are about their own insides.
+/// Libraries with debug lines about their internals, which are filtered out.
 const CHATTY: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "sled"];
 /// How long the end of the process waits for lines that were not written yet: an output that is stuck holds
 /// it up no longer.
@@ -48,7 +48,7 @@ pub struct LogSettings {
     pub level: Level,
     pub format: LogFormat,
     pub outputs: Vec<LogOutput>,
-    /// Of the file among the outputs.
+    /// Rotation of the log file, if one is among the outputs.
     pub rotation: Option<Rotation>,
 }
 
@@ -71,7 +71,7 @@ pub enum LogError {
     Thread(#[source] io::Error),
 }
 
-/// What runs for the whole life of the process.
+/// Logging state that lives as long as the process.
 struct Running {
     outlets: Vec<Outlet>,
     set_level: Box<dyn Fn(Level) + Send + Sync>,
@@ -82,7 +82,7 @@ struct Running {
 
 static RUNNING: OnceLock<Running> = OnceLock::new();
 
-/// Opens the outputs and starts logging. A second call, as tests make it, changes nothing.
+/// Opens the outputs and starts logging. A second call, as in tests, has no effect.
 pub fn start(settings: &LogSettings) -> Result<(), LogError> {
     let LogSettings { level, format, outputs, rotation } = settings;
     let format = *format;
@@ -132,13 +132,12 @@ pub fn flush() {
     }
 }
 
-/// Changes the level, and opens files again, as signals ask for it. Returns only where signals cannot be
-/// received.
+/// Changes the level and reopens files on signals. Returns only if signals cannot be received.
 pub async fn follow_signals() -> io::Result<()> {
     let Some(running) = RUNNING.get() else { return Ok(()) };
     let mut louder = signal(SignalKind::user_defined1())?;
     let mut as_before = signal(SignalKind::user_defined2())?;
-    // Without a file, the signal ends the process, as when a terminal is closed.
+    // Without a log file, SIGHUP terminates the process, as when a terminal is closed.
     let mut moved = if running.has_file { Some(signal(SignalKind::hangup())?) } else { None };
     loop {
         let level = tokio::select! {

@@ -50,7 +50,7 @@ impl Core {
             return None;
         }
         let start = self.start();
-        // The term of a log that was made together with a store is that of no election.
+        // The term of a log created together with a store does not stem from an election.
         let term = if start.has_term { self.term() } else { Term(0) };
         let last_index = self.last_index();
         let voters = self.settled_voters();
@@ -76,8 +76,8 @@ impl Core {
         Start { is_founder, has_term: self.term() > term_of_store }
     }
 
-    /// Returns the durable end of the log if this member knows no entry after the beginning of its log to be
-    /// committed.
+    /// Returns the durable end of the log, if this member has no known committed entry after the start of
+    /// the log.
     fn uncommitted(&self) -> Option<LogPosition> {
         let log = &self.raw.raft.raft_log;
         let start = self.raw.store().start().index;
@@ -124,8 +124,8 @@ impl Core {
         self.raw.store().state.catch_up != Some(NO_PART_TAKEN)
     }
 
-    /// Notes an entry after the imported store. The next job makes that durable, and no later start asks the
-    /// other members.
+    /// Records an entry after the imported store. The following job makes that durable, and later starts do
+    /// not query the peers.
     pub(super) fn note_started(&mut self) {
         if !self.has_started() {
             self.raw.mut_store().state.catch_up = None;
@@ -156,8 +156,8 @@ impl Core {
                 let raft = &mut self.raw.raft;
                 if term.0 > raft.term {
                     raft.become_follower(term.0, raft::INVALID_ID);
-                    // A lost disk may have held a vote in this term: this vote for itself keeps any other
-                    // candidate from getting one.
+                    // A lost disk may have held a vote in this term; a vote for itself prevents a vote for
+                    // any candidate.
                     raft.vote = raft.id;
                 }
             }
@@ -166,9 +166,9 @@ impl Core {
         tracing::info!(?confirmation, "the other members confirmed this one");
     }
 
-    /// Reports whether the only other voter requests the vote. It holds all committed entries, and leads only
-    /// with this vote. This member may lack the entry that made it a voter: then the hint of the request
-    /// counts.
+    /// Reports whether the vote is requested by the only other voter. It holds all committed entries, and
+    /// leads only with this vote. This member may lack the entry that made it a voter: then the hint of the
+    /// request counts.
     fn is_asked_by_the_other_of_two(&self, message: &Message) -> bool {
         let voters = self.raw.raft.prs().conf().voters();
         let are_two =

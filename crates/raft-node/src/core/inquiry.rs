@@ -1,50 +1,50 @@
 //! Decides when a member with an empty or imported log may vote.
 //!
-//! Such a log belongs to a new member, or to one that lost its disk. The latter may have voted, and may have
-//! acknowledged entries that are committed, so it must not take part like a new member. It queries the other
-//! members:
+//! Such a log belongs to a new member, or to one that lost its disk. The latter may have voted, and may
+//! have acknowledged entries that are committed, so it must not take part like a new member. It queries its
+//! peers:
 //!
 //! ```text
-//!   empty log ──▶ unconfirmed ──answers──┬──▶ New      votes at once
+//!   empty log ──▶ unconfirmed ──replies──┬──▶ New      votes immediately
 //!                                        └──▶ CatchUp  takes entries, votes once its log reaches a position
 //! ```
 //!
-//! A member that is unconfirmed handles no message of Raft: it neither votes nor acknowledges entries. An
-//! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry
-//! where the same member has acknowledged another one before.
+//! An unconfirmed member processes no Raft messages: it neither votes nor acknowledges entries. An
+//! acknowledgement is as dangerous as a vote: with it, a leader of an earlier term could commit an entry at
+//! an index where the same member has acknowledged a different entry before.
 //!
 //! The responses confirm a member when:
 //!
 //! - a majority of the other members responded, none of them held itself. Each leader that this member had
-//!   voted for, and each entry committed with its acknowledgement, is known to one of them. The highest term
-//!   of the responses is the first in which this member takes part, and it does not vote in that term.
+//!   voted for, and each entry committed with its acknowledgement, is known to one of them. The highest
+//!   term of the responses is the first in which this member takes part, and it does not vote in that term.
 //! - with three members or more, the leader of that term is among them. Its log holds every entry that was
 //!   committed with this member's acknowledgement, so votes wait until the log here reaches the end of the
-//!   leader's. An even number is no exception: a candidate that does not know the newest change of the
-//!   members counts by another number, and its majority may share only this member with that of a committed
-//!   entry.
-//! - of two members the other one answered, and there may be no leader without this one's vote. The other one
-//!   holds what was committed, so it gets that vote at once; no one else does before the log here reaches its
-//!   end. A request for a vote says so itself: a learner that was promoted while it was away does not know
-//!   that it is one of two.
-//! - or a majority of all members, this one included, have the same first state (all empty logs, or all
-//!   one imported store) and no response has a term. Any two majorities overlap, so no two first states start
-//!   a cluster, provided that a member keeps the state that it responded with. So the response of a member
-//!   that knows no committed entry counts in its round only. An empty log waits while another member has a
-//!   store.
-//! - or all other voters responded and none of them knows a committed entry: a first start was interrupted
+//!   leader's. An even number is no exception: a candidate without the latest membership change counts a
+//!   different number of members, and its majority may share only this member with the majority of a
+//!   committed entry.
+//! - of two members the peer responded, and there may be no leader without this one's vote. The peer holds
+//!   all committed entries, so it gets that vote immediately; no candidate gets it otherwise before the log
+//!   here reaches the end of the peer's. A vote request carries that hint: a learner that was promoted
+//!   while it was offline does not yet have the membership of two.
+//! - or a majority of all members, this one included, have the same first state (all empty logs, or all one
+//!   imported store) and no response has a term. Any two majorities overlap, so no two first states start a
+//!   cluster, provided that a member retains the state that it responded with. So the response of a member
+//!   without a known committed entry counts in its round only. An empty log waits while a peer has a store.
+//! - or all other voters responded, all without a known committed entry: a first start was interrupted
 //!   after votes, or after entries that no majority has. The member starts in the highest term of the
-//!   responses, without a vote in it. If a log has durable entries, the member votes once its log, or the
-//!   candidate's, reaches the longest of them.
-//! - or this member kept its promises (an imported store, and a term that is durable here) and a majority of
-//!   all members have its first state, whether they have started or not. If they have another one, the rules
-//!   above apply and it gives its state up.
+//!   responses, without a vote in it. If a log has durable entries, the member votes once its own log, or
+//!   the candidate's, reaches the longest of them.
+//! - or this member kept its promises (an imported store, and a term that is durable here) and a majority
+//!   of all members have its first state, whether they have started or not. If they have a different one,
+//!   the rules above apply and it discards its state.
 //!
-//! Founders with unlike first states never exchange Raft messages; see `greet` of the peer server.
+//! Founders with different first states never exchange Raft messages; see `greet` of the peer server.
 //!
-//! Only answers by the asker's own list of voters count. A member answers without a list while its log holds
-//! a change that Raft does not count by yet. So a list that is not the present one confirms nothing: the
-//! entry of the change is with a majority of the voters before it, and one of those that count would hold it.
+//! A response counts only if its voters equal this member's list. A member responds without voters while
+//! its log holds a change that Raft does not count by yet. So an outdated list confirms no member: the
+//! entry of the change is on a majority of the voters before it, and one of the counted members would hold
+//! it.
 //!
 //! The proofs and what remains possible are in docs/decisions/0034.
 
@@ -52,30 +52,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::types::{LogIndex, LogPosition, NUMBER_MAX, NodeId, Term};
 
-/// Response of a member to one that is unconfirmed.
+/// Response of a member to an unconfirmed one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerState {
-    /// Zero if it has neither voted nor received an entry.
+    /// Current term. Zero if the member has neither voted nor received an entry.
     pub term: Term,
     pub last_index: LogIndex,
-    /// It leads in `term`.
+    /// True if the member leads in `term`.
     pub is_leader: bool,
-    /// It does not vote itself: its own log was empty, and is not confirmed or not caught up.
+    /// True if the member does not vote: its log was empty, and it is unconfirmed or not caught up.
     pub is_held: bool,
-    /// The voters by which it counts. None while its log holds a change of them.
+    /// Voters that the member counts by. Empty while its log holds a pending change of voters.
     pub voters: Vec<NodeId>,
-    /// Durable end of its log if it knows no committed entry after the beginning of the log.
+    /// Durable end of the log, if no entry after its start is known to be committed.
     pub uncommitted: Option<LogPosition>,
-    /// Its state descends from its own first state, not from one that a leader sent.
+    /// True if the state descends from the member's own first state, not from a leader's snapshot.
     pub is_founder: bool,
 }
 
-/// Facts that a member has about its start.
+/// Start state of a member, as recorded in its log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// Its state descends from its own first state, not from one that a leader sent.
+    /// True if the state descends from the member's own first state, not from a leader's snapshot.
     pub is_founder: bool,
-    /// It has voted or received an entry, and this is durable or about to be.
+    /// True if the member has voted or received an entry, which is durable or being persisted.
     pub has_term: bool,
 }
 
@@ -87,10 +87,10 @@ pub enum Confirmation {
     /// The member may have taken part in terms up to `term`, and votes in later ones.
     CatchUp {
         term: Term,
-        /// It votes once its log reaches this index or holds an entry of a later term; the other one of two
-        /// members has its vote before. None if no entry can have been committed.
+        /// Position that its log must reach before it votes, or an entry of a later term; the peer of a
+        /// two-member cluster gets its vote earlier. None if no entry can have been committed.
         until: Option<LogPosition>,
-        /// The member whose log ends at `until` has the same first state: an imported store stays.
+        /// True if the member that reported `until` has the same first state: an imported store is retained.
         is_alike: bool,
     },
 }
@@ -105,7 +105,8 @@ pub enum FirstState {
 }
 
 impl FirstState {
-    /// `last_index`: of the log, which begins after an imported store. `imported`: digest of the store, or 0.
+    /// Returns the first state. `last_index`: last index of the log, which starts after an imported store.
+    /// `imported`: digest of the store, or 0.
     pub fn of(last_index: LogIndex, imported: u64) -> FirstState {
         match last_index {
             LogIndex::ZERO => FirstState::Empty,
@@ -113,7 +114,7 @@ impl FirstState {
         }
     }
 
-    /// Index at which the log begins.
+    /// Returns the index at which the log starts.
     fn log_start(self) -> LogIndex {
         match self {
             FirstState::Empty => LogIndex::ZERO,
@@ -125,21 +126,21 @@ impl FirstState {
 /// Responses of the other members. A later response of the same member replaces its earlier one.
 #[derive(Clone, Debug)]
 pub struct Inquiry {
-    /// Number of voters and the member that inquires.
+    /// Number of voters, plus this member if it is a learner.
     members: usize,
     voters: BTreeSet<NodeId>,
     answers: BTreeMap<NodeId, PeerState>,
     /// First state of this member.
     own: FirstState,
-    /// This member has an imported store, and what it has promised since is durable.
+    /// True if this member has an imported store, and its promises since then are durable.
     keeps_promises: bool,
     /// First states of the members that responded.
     others: BTreeMap<NodeId, FirstState>,
 }
 
 impl Inquiry {
-    /// Creates an inquiry of member `asker` in a cluster with these voters. A learner is none of them. `own`:
-    /// first state of the asker.
+    /// Creates an inquiry of member `asker` in a cluster with these voters, which do not include a learner.
+    /// `own`: first state of `asker`.
     pub fn new(asker: NodeId, voters: &[NodeId], own: FirstState) -> Inquiry {
         let voters: BTreeSet<NodeId> = voters.iter().copied().collect();
         let members = voters.len() + usize::from(!voters.contains(&asker));
@@ -148,13 +149,13 @@ impl Inquiry {
         Inquiry { members, voters, answers, own, keeps_promises: false, others }
     }
 
-    /// Sets whether the log of the asker has a term although it holds no entry after its beginning.
+    /// Sets whether the log has a term although it holds no entry after its start.
     pub fn with_term(self, has_term: bool) -> Inquiry {
         Inquiry { keeps_promises: has_term, ..self }
     }
 
-    /// Notes an answer. It must have been given after this member started. One with a term that no cluster
-    /// reaches is ignored. `imported`: digest of the store that the peer was imported with, or 0.
+    /// Records a response, which must have been sent after this member started. Ignores a response with a
+    /// term beyond any reachable one. `imported`: digest of the peer's imported store, or 0.
     pub fn note(&mut self, peer: NodeId, answer: PeerState, imported: u64) {
         if answer.term < Term(NUMBER_MAX) {
             let log = if answer.term == Term(0) { answer.last_index } else { LogIndex(imported.min(1)) };
@@ -163,8 +164,8 @@ impl Inquiry {
         }
     }
 
-    /// Starts a round: forgets the members that know no committed entry. Their directories may have been
-    /// removed, or may have another state.
+    /// Starts a round: forgets the members without a known committed entry. Their directories may have been
+    /// removed or replaced since.
     pub fn ask_again(&mut self) {
         if base::mutant("first-states-last") {
             return;
@@ -173,12 +174,12 @@ impl Inquiry {
         self.others.retain(|peer, _| self.answers.contains_key(peer));
     }
 
-    /// Members that have answered.
+    /// Returns the number of members that responded.
     pub fn answers(&self) -> usize {
         self.answers.len()
     }
 
-    /// Answers by another list of voters, or by one that is about to change.
+    /// Returns the number of responses with different voters, or with voters that are about to change.
     pub fn mismatches(&self) -> usize {
         self.answers.len() - self.counted().count()
     }
@@ -189,14 +190,15 @@ impl Inquiry {
             .filter(|(_, answer)| answer.voters.iter().copied().collect::<BTreeSet<_>>() == self.voters)
     }
 
-    /// Returns a member that has not started either, and has another first state.
+    /// Returns a member that has not started either, and has a different first state.
     pub fn unlike(&self) -> Option<NodeId> {
         let has_begun = |peer: &NodeId| self.answers[peer].term > Term(0);
         self.others.keys().copied().find(|peer| !has_begun(peer) && !self.begins_alike(*peer))
     }
 
-    /// Reports whether `peer` has the first state of this member. A member that has started knows its first
-    /// state only if it is a founder, and a store without a digest is comparable before the start only.
+    /// Reports whether `peer` has the first state of this member. After its start a member reports its
+    /// first state only if it is a founder, and a store without a digest is comparable before the start
+    /// only.
     fn begins_alike(&self, peer: NodeId) -> bool {
         let answer = &self.answers[&peer];
         let is_known = answer.term == Term(0) || (answer.is_founder && self.own != FirstState::Imported(0));
@@ -209,7 +211,7 @@ impl Inquiry {
     }
 
     /// Reports whether a majority of all members have the first state of this one. An empty log waits for a
-    /// store that another member has.
+    /// peer's store.
     fn majority_begins_alike(&self) -> bool {
         let has_store = |first: &FirstState| *first != FirstState::Empty;
         let gives_way = !has_store(&self.own) && self.others.values().any(has_store);
@@ -227,9 +229,9 @@ impl Inquiry {
         self.of_interrupted_start().or_else(|| self.of_leader())
     }
 
-    /// Handles responses of all other voters of which none knows a committed entry. An entry that was committed
-    /// with an acknowledgement of this member is durable in another log, and a leader that responds has reset
-    /// its acknowledged index.
+    /// Confirms an interrupted first start, if all other voters responded and no committed entry is known.
+    /// An entry that was committed with this member's acknowledgement is durable in a peer's log, and a
+    /// leader that responds has reset this member's acknowledged index.
     fn of_interrupted_start(&self) -> Option<Confirmation> {
         let are_all = self.counted().count() == self.members - 1;
         let ends: Option<Vec<(LogPosition, NodeId)>> =
@@ -245,7 +247,8 @@ impl Inquiry {
         Some(Confirmation::CatchUp { term, until: Some(*end), is_alike: self.begins_alike(*peer) })
     }
 
-    /// A majority of the other members responded, the leader of the highest term among them.
+    /// Confirms by the leader's log, if a majority of the other members responded, the leader of the
+    /// highest term among them.
     fn of_leader(&self) -> Option<Confirmation> {
         let voting = || self.counted().filter(|(_, answer)| !answer.is_held);
         if voting().count() < majority_of(self.members - 1) {
@@ -350,7 +353,7 @@ mod tests {
         const OLD: FirstState = FirstState::Imported(0);
         const A: FirstState = FirstState::Imported(7);
         const B: FirstState = FirstState::Imported(8);
-        // What the asker begins with, then those that answered.
+        // The first state of this member, then those in the responses.
         let cases: &[(u64, FirstState, &[FirstState], bool)] = &[
             (2, A, &[A], true),
             (2, A, &[B], false),
@@ -361,7 +364,7 @@ mod tests {
             (3, A, &[A], true),
             (3, A, &[B, A], true),
             (3, A, &[B, B], false),
-            // The two begin without it, or wait for it.
+            // The two start without it, or wait for it.
             (3, A, &[EMPTY, EMPTY], false),
             (3, EMPTY, &[EMPTY], true),
             (3, EMPTY, &[EMPTY, A], false),
@@ -390,7 +393,7 @@ mod tests {
             assert_eq!(found, wanted.then_some(Confirmation::New), "{asker:?} of {members} with {answers:?}");
             assert_eq!(inquiry.unlike().is_some(), answers.iter().any(|first| first != asker), "{answers:?}");
         }
-        // Once the cluster has begun, its state counts, and no imported one.
+        // Once the cluster has started, its state counts, and no imported one.
         let mut inquiry = Inquiry::new(1, &[1, 2, 3], A);
         for (peer, answer) in [(2, leader(2, 5)), (3, follower(2, 5))] {
             inquiry.note(peer, PeerState { voters: vec![1, 2, 3], ..answer }, 8);

@@ -1,52 +1,52 @@
-//! Events in, effects out: the functions that change the core.
+//! State transitions of the core: events in, effects out.
 //!
-//! An event is handled at once. Its effects are collected by the next turn, so that many events share one
-//! message to each follower and one job for the disk. Messages of peers are validated before raft-rs sees
-//! them.
+//! An event is handled immediately. Its effects are collected by the next [`Core::turn`], so that many
+//! events share one message to each follower and one persist job. Peers' messages are validated before
+//! raft-rs processes them.
 //!
 //! # Ready
 //!
-//! raft-rs' asynchronous ready: what leaves now, what goes to the disk first, and what the disk has
-//! confirmed.
+//! raft-rs' asynchronous ready: messages to send now, data to persist first, and progress after a sync.
 //!
 //! ```text
 //!   ready ─┬─ messages of a leader ────────────────▶ send, or offers of snapshots
 //!          ├─ entries, state, restart ─▶ job ─sync─▶ Event::Durable ─▶ on_persist_ready
-//!          └─ promises ───────────────▶ in the job, or sent if nothing is under way
+//!          └─ promises ───────────────▶ in the job, or sent if no job is in flight
 //! ```
 //!
-//! * Readies are numbered; a job has the number of its ready, and `Durable` of one covers all before it.
-//! * Several jobs may be under way: the log thread takes all that wait and syncs once.
+//! * Readies are numbered; a job has the number of its ready, and `Durable` of a job covers all before it.
+//! * Several jobs may be in flight: the log thread takes all queued ones and syncs once.
 //! * A ready without a job counts as persisted as soon as every job before it is.
 //!
 //! Which ready needs a job:
 //!
 //! | in the ready | job |
 //! |---|---|
-//! | entries, a new term or vote, a snapshot | yes: raft-rs says that they must be synced |
-//! | promises while a job is under way | yes, one without bytes: it keeps their place after that sync |
-//! | promises, and nothing under way | no: what they promise is durable already |
+//! | entries, a new term or vote, a snapshot | yes: raft-rs requires a sync |
+//! | promises while a job is in flight | yes, an empty one: it orders them after that sync |
+//! | promises without a job in flight | no: their state is already durable |
 //! | a commit index that moved | no: it is written with the next job that is needed anyway |
 //!
 //! # Committed entries
 //!
-//! Committed entries on their way to the state machine: in order, each once, never more than fit.
+//! Committed entries are handed to the state machine in order, once each, within a memory limit.
 //!
 //! ```text
-//!   committed by raft-rs ──hand_out──▶ effects ──▶ apply thread ──Event::Applied──▶ room for more
-//!            └── no room: forgotten here, read again from the log by hand_out_more
+//!   committed by raft-rs ──hand_out──▶ effects ──▶ apply thread ──Event::Applied──▶ free capacity
+//!            └── no capacity: dropped here, read again from the log by hand_out_more
 //! ```
 //!
-//! * `applied ≤ handed ≤ stable ≤ commit`, each of them only growing. What lies between `applied` and
-//!   `handed` is with the apply thread, at most `apply_bytes_max` of it and one entry more; what lies between
-//!   `handed` and `stable` is in the log and waits for room there.
-//! * `handed` moves one entry at a time, except over what a snapshot brings.
-//! * raft-rs gives each committed entry once and forgets it. Keeping what finds no room would be a second
-//!   copy of the log in memory; so it is dropped here and read again, from the cache as a rule.
-//! * A change of the membership is handed out when the commit index that covers it is durable here. A member
-//!   that is removed ends when a voter has applied that; the voter must not forget it in a crash, and wait
-//!   for the vote of the one that has ended.
-//! * While the store is lost nothing is handed out; `stable` goes on, so that the log's cache can be emptied.
+//! * `applied ≤ handed ≤ stable ≤ commit`, each of them monotonic. Entries between `applied` and `handed`
+//!   are with the apply thread, at most `apply_bytes_max` of them and one entry more; entries between
+//!   `handed` and `stable` stay in the log until there is capacity.
+//! * `handed` advances one entry at a time, except over a snapshot.
+//! * raft-rs returns each committed entry once. Retaining entries beyond the capacity would hold a second
+//!   copy of the log in memory; so they are dropped here and read again, usually from the cache.
+//! * A membership change is handed out only when the commit index that covers it is durable here. A removed
+//!   member stops once a voter has applied its removal; that voter must not forget the commit in a crash
+//!   and then wait for the vote of the stopped member.
+//! * While the store is lost, entries are not handed out; `stable` still advances, so that the log's cache
+//!   can be evicted.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
@@ -58,28 +58,29 @@ use crate::log::{PersistJob, Restart};
 use crate::wire::{Batch, CoreView, MalformedBytes, change_batch, decode, encode_all, entry_kind, validate};
 use crate::{Fatal, LogIndex, LogPosition, NodeId, RaftLimits, Role};
 
-/// Readies in one turn. More are taken in the next one, after the inbox.
+/// Maximum readies per [`Core::turn`]. Further ones follow after the inbox was processed.
 const READIES_PER_TURN: usize = 8;
 
-/// What other members have forwarded is dropped when no leader has been known for so many election timeouts.
-/// One is elected within three as a rule; the proposers wait for some seven.
+/// Election timeouts without a leader after which forwarded batches are dropped. An election usually takes
+/// less than three; proposers time out after about seven.
 const FORWARDED_KEPT_FOR: u32 = 3;
 
-/// Why a batch was not taken. It was not proposed and may be proposed again.
+/// Reason a batch was rejected. It was not proposed and may be proposed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BatchRefusal {
-    /// No leader is known, or none that can be reached; an election may be under way.
+    /// No leader is known or reachable; an election may be in progress.
     NoLeader,
-    /// The previous turn's entries are not synced yet, or leadership is moving, or too much is uncommitted.
+    /// The previous entries are not synced yet, leadership is being transferred, or too much is
+    /// uncommitted.
     Busy,
 }
 
 impl Core {
-    /// Takes in one event. Its effects come with the next [`Core::turn`]: many events share one turn, and so
-    /// one message to each follower and one job for the disk.
+    /// Processes one event. Its effects are returned by the next [`Core::turn`]: many events share one
+    /// message to each follower and one persist job.
     ///
-    /// An error means that this member's own disk, log or machine cannot be trusted any more. What a peer
-    /// does wrong is never an error here: it is dropped.
+    /// An error means that this member's own disk, log or machine can no longer be trusted. Invalid
+    /// messages of a peer are not errors: they are dropped.
     pub fn handle(&mut self, event: Event) -> Result<(), Fatal> {
         match event {
             Event::Tick => self.tick(),
@@ -114,7 +115,7 @@ impl Core {
         self.raw.store().take_failure().map_or(Ok(()), Err)
     }
 
-    /// Proposes batches as separate entries, in one step. On a follower they are sent to the leader.
+    /// Proposes batches as separate entries, in one step. A follower forwards them to the leader.
     pub fn propose(&mut self, batches: &[Bytes]) -> Result<(), BatchRefusal> {
         assert!(!batches.is_empty(), "nothing to propose");
         self.ready_for_proposals()?;
@@ -141,10 +142,10 @@ impl Core {
         self.raw.step(message).map_err(|_| BatchRefusal::Busy)
     }
 
-    /// Whether a proposal would be taken now. While a leader's entries are being synced the next ones wait,
-    /// so that batches grow with the load. A follower forwards at any time, unless the way to the leader
-    /// broke and nothing has come from it since: what is sent to a leader that has ended is lost, and its
-    /// proposer would wait for the whole of its timeout.
+    /// Reports whether a proposal would be accepted. While a leader's entries are being synced, proposals
+    /// wait, so that batches grow with the load. A follower forwards at any time, unless its link to the
+    /// leader broke and it has received no message from it since: a proposal to a stopped leader would be
+    /// lost, and its proposer would wait for its whole timeout.
     pub fn ready_for_proposals(&self) -> Result<(), BatchRefusal> {
         match self.role() {
             _ if self.leader().is_none() || self.leader() == self.lost_leader => Err(BatchRefusal::NoLeader),
@@ -155,20 +156,20 @@ impl Core {
         }
     }
 
-    /// Whether a read round begun now can be answered at all.
+    /// Reports whether a read round started now could be confirmed.
     pub fn ready_for_reads(&self) -> bool {
         match self.role() {
-            // A leader knows what is committed only after committing in its own term (Raft thesis 6.4).
+            // A leader learns the commit index only by committing in its own term (Raft thesis 6.4).
             Role::Leader => self.is_voter() && self.raw.raft.commit_to_current_term(),
             Role::Follower => self.leader().is_some(),
             Role::Candidate => false,
         }
     }
 
-    /// Collects everything that the events since the last turn call for.
+    /// Collects the effects of the events since the previous call.
     ///
     /// Installs come before readies: an entry after a snapshot must not be handed out before it. Trimming
-    /// comes last, so that it can ride along with a job of this turn.
+    /// comes last, so that it can share a job.
     pub fn turn(&mut self) -> Result<CoreTurn, Fatal> {
         let mut turn = CoreTurn::default();
         turn.effects.send.extend(encode_all(std::mem::take(&mut self.answers)));
@@ -192,8 +193,8 @@ impl Core {
         self.raw.store().take_failure().map_or(Ok(turn), Err)
     }
 
-    /// Takes in a peer's message. One that is malformed, or that claims what no honest member would, is
-    /// dropped as if it had been lost: nothing that a peer sends ends this member.
+    /// Processes a peer's message. A message that is malformed, or that a correct member would not send, is
+    /// dropped as if lost: a peer cannot stop this member.
     fn receive(&mut self, from: NodeId, bytes: Bytes) {
         let id = self.raw.raft.id;
         match decode(from, id, bytes) {
@@ -243,7 +244,8 @@ impl Core {
             MessageType::MsgReadIndex if self.read_request_is_proof(from, &message) => {
                 self.answer_read_request(message);
             }
-            // raft-rs would answer alone when one voter is left, and does not ask which.
+            // raft-rs would respond without a read round when one voter is left, even if this member is not
+            // that voter.
             MessageType::MsgReadIndex if self.leads_as_a_stranger() => {
                 tracing::debug!(peer = from, "no read is answered: this leader is no voter any more");
             }
@@ -273,15 +275,15 @@ impl Core {
         self.term_budget.spend(self.term().0 - term.0);
     }
 
-    /// A leader keeps a forwarded batch until the disk is free, or leadership has moved; a member that knows
-    /// no leader keeps it until it does. Any other member passes it on.
+    /// Retains a forwarded batch until the disk is free or leadership has moved on a leader, and until a
+    /// leader is known on a member without one. Any other member forwards it.
     ///
-    /// Passing on may go in a circle for a moment, when two members each take the other for the leader. It
-    /// ends with the election.
+    /// Forwarding may loop briefly, while two members each take the other for the leader. The election ends
+    /// the loop.
     fn receive_proposal(&mut self, from: NodeId, message: Message) {
         for entry in &message.entries {
-            // What every member will have to apply must be sound before it enters the log: unpacked for this,
-            // and thrown away.
+            // All members will have to apply the batch, so it must be valid before it enters the log. The
+            // unpacked commands are discarded.
             let is_sound = || Batch::parse(&entry.data).and_then(|batch| batch.commands()).is_ok();
             if !is_sound() {
                 return self.refuse(from, "a proposal that is no batch of commands", None);
@@ -293,7 +295,7 @@ impl Core {
         message.entries.into_iter().for_each(|entry| self.keep_forwarded(entry.data));
     }
 
-    /// Keeps a batch until it can be proposed, or passed on.
+    /// Retains a batch until it can be proposed or forwarded.
     pub(super) fn keep_forwarded(&mut self, batch: Bytes) {
         if self.forwarded_bytes + batch.len() > RaftLimits::UNCOMMITTED_BYTES_MAX as usize {
             return tracing::debug!("a forwarded proposal is dropped: too many wait");
@@ -302,9 +304,9 @@ impl Core {
         self.forwarded.push(batch);
     }
 
-    /// Batches of followers go into the log in one step, as soon as the disk is free. After a move of
-    /// leadership they go to the new leader: their proposers send them once, and would wait for the whole of
-    /// their timeout.
+    /// Proposes the followers' batches in one step, as soon as the disk is free. After a leadership change
+    /// they are forwarded to the new leader: proposers send a batch once, and would wait for their whole
+    /// timeout.
     fn propose_forwarded(&mut self) {
         if self.forwarded.is_empty() {
             return;
@@ -317,7 +319,7 @@ impl Core {
                     self.forwarded = batches;
                 }
             }
-            // A message each: a batch fits into one for sure.
+            // One message per batch: a single batch always fits.
             Ok(()) => batches.iter().for_each(|batch| {
                 let _lost = self.propose_entries(&[batch]);
             }),
@@ -336,12 +338,12 @@ impl Core {
 }
 
 impl Core {
-    /// One round of raft-rs' asynchronous ready.
+    /// Processes one asynchronous ready of raft-rs.
     ///
-    /// The order is its contract: everything in the ready is taken, the log store holds the entries, and only
-    /// then is the ready advanced. That the entries are on disk is reported later, by
-    /// [`crate::Event::Durable`] of the job's number; readies in between are allowed, and one that needs no
-    /// job is persisted as soon as all before it are.
+    /// The order is its contract: the ready is consumed completely and the log store holds the entries
+    /// before the ready is advanced. [`crate::Event::Durable`] with the job's number later reports that the
+    /// entries are on disk; further readies are allowed in between, and one without a job is persisted as
+    /// soon as all before it are.
     fn take_ready(&mut self, turn: &mut CoreTurn) -> Result<(), Fatal> {
         let mut ready = self.raw.ready();
         let number = ready.number();
@@ -351,7 +353,7 @@ impl Core {
         let mut messages = self.offer_snapshots(ready.take_messages(), &mut turn.effects);
         self.mark_requests_to_the_other_of_two(&mut messages);
         self.name_answers(&mut messages);
-        // A lone voter leads without having asked for votes: its term is not durable yet.
+        // A lone voter leads without requesting votes: its term is not durable yet.
         let leads_durably = self.vote_unsynced.is_none() || base::mutant("unsynced-term-leads");
         let (now, of_term) = if leads_durably { (messages, Vec::new()) } else { (Vec::new(), messages) };
         turn.effects.send.extend(encode_all(now));
@@ -383,7 +385,7 @@ impl Core {
         let first = entries.first().map(|entry| LogIndex(entry.index));
         self.replacing
             .extend(first.filter(|first| *first <= self.raw.store().last().index).map(|at| (number, at)));
-        // raft-rs reads the entries back from the store as soon as the ready is advanced.
+        // raft-rs reads the entries from the store as soon as the ready is advanced.
         self.raw.mut_store().append(&entries);
         self.raw.advance_append_async(ready);
         self.state_due |= commits_change;
@@ -404,7 +406,7 @@ impl Core {
                 self.raw.on_persist_ready(number);
             }
         } else {
-            // Nothing new to make durable and nothing before it under way: these promises are kept already.
+            // No new durable state and no earlier job in flight: these promises already hold.
             assert!(restart.is_none(), "a log begins anew without a sync");
             turn.effects.send.extend(promises);
             self.acknowledge_idle();
@@ -412,44 +414,44 @@ impl Core {
         self.hand_out(committed, turn)
     }
 
-    /// The log begins anew after a snapshot: in memory now, on disk with job `number`.
+    /// Restarts the log after a snapshot: in memory now, on disk with job `number`.
     ///
-    /// In between, raft-rs sees a log that starts at the snapshot, while the log thread still has the old
-    /// one. Nothing asks the files meanwhile: what follows the snapshot is in the store's cache until it is
-    /// synced.
+    /// Until then, raft-rs sees a log that starts at the snapshot, while the log thread still has the old
+    /// one. The files are not read in between: entries after the snapshot stay in the store's cache until
+    /// they are synced.
     fn restart(&mut self, number: u64, snapshot: &raft::eraftpb::Snapshot) -> Restart {
         let at = super::state::position(snapshot);
         self.begin_restart(number, at);
         let store = self.raw.mut_store();
         store.restore(at);
-        // That of the leader when it offered. The machine's own follows with the install.
+        // The leader's configuration at the time of the offer. The machine's follows with the install.
         store.state.conf = snapshot.get_metadata().get_conf_state().clone();
-        // What the new log knows committed when there is nothing in it yet. A later commit comes with its
-        // entries.
+        // Commit index of the new, still empty log. A later commit index is written with its entries.
         let mut state = store.state.clone();
         assert!(state.hard.commit >= at.index.0, "a snapshot of what is not committed");
         state.hard.commit = at.index.0;
         Restart { at, state: state.encode() }
     }
 
-    /// A crash may keep the first entries of a job and no more. An entry of a term is not kept without the
-    /// term: this member could not be elected in the next one, and would not learn of it. A change of the
-    /// membership is not kept without the commit index that came with it: the change before it is committed,
-    /// and this member must not stand for election in the membership before both.
+    /// Returns the states to write in front of entries of a job, since a crash may retain only a prefix of
+    /// the job. An entry of a new term must not survive without the term: this member could not be elected
+    /// in the following term, and would not learn of it. A membership change must not survive without the
+    /// commit index received with it: the previous change is committed, and this member must not campaign
+    /// in the membership before both.
     fn early_states(&self, entries: &[Entry], number: u64) -> Vec<(usize, Vec<u8>)> {
         let begins_term = self.vote_unsynced == Some(number);
         let is_change = |entry: &Entry| entry.entry_type == EntryType::EntryConfChange;
         let is_due = |(at, entry): &(usize, &Entry)| *at == 0 && begins_term || is_change(entry);
         let state_before = |(at, entry): (usize, &Entry)| {
             let mut state = self.raw.store().state.clone();
-            // Never one that the log before it does not hold.
+            // Never beyond the log that precedes it.
             state.hard.commit = state.hard.commit.min(entry.index - 1);
             (at, state.encode())
         };
         entries.iter().enumerate().filter(is_due).map(state_before).collect()
     }
 
-    /// Remembers which job makes a new term or vote durable.
+    /// Records which job makes a new term or vote durable.
     fn note_vote(&mut self, hard: Option<&HardState>, number: u64) {
         let Some(hard) = hard else { return };
         let before = &self.raw.store().state.hard;
@@ -460,10 +462,11 @@ impl Core {
         }
     }
 
-    /// raft-rs holds back everything that a follower or candidate says until all before it is synced. Some of
-    /// it says nothing about this member's disk, and readers and writers wait for it: what is forwarded for
-    /// others, and the answer to a heartbeat, which only says that this member was in the leader's term when
-    /// it came. That must not be said of a term that a crash could take back.
+    /// Reports whether a message asserts durable state of this member. raft-rs delays all messages of a
+    /// follower or candidate until earlier writes are synced. Forwarded requests and heartbeat responses do
+    /// not depend on this disk, and readers and writers wait for them. A heartbeat response only asserts
+    /// that this member was in the leader's term on receipt, which must not be a term that a crash could
+    /// undo.
     fn promises_durability(&self, message: &Message) -> bool {
         match message.msg_type {
             _ if base::mutant("early-promises") => false,
@@ -475,8 +478,8 @@ impl Core {
         }
     }
 
-    /// A sync covered the job `number` and all before it. This is where a leader counts its own copy of an
-    /// entry, and where a lone voter commits.
+    /// Completes the job `number` and all before it after a sync. Here a leader counts its own copy of an
+    /// entry, and a lone voter commits.
     pub(super) fn durable(&mut self, number: u64) {
         assert!(self.unsynced.contains(&number), "a sync of job {number}, which is not under way");
         while self.unsynced.front().is_some_and(|first| *first <= number) {
@@ -486,8 +489,8 @@ impl Core {
         self.uncertain.retain(|(_, job)| *job > number);
         self.marking_notices(|core| core.raw.on_persist_ready(number));
         self.replacing.retain(|(job, _)| *job > number);
-        // raft-rs takes an entry for synced that a later job replaces by another one, if one after that has
-        // put it back: a crash may keep the other one.
+        // raft-rs counts an entry as synced although a later job replaces it, if a job after that restores
+        // it: a crash may retain the replacement.
         if let Some(first) = self.replacing.iter().map(|(_, first)| first.0).min()
             && !base::mutant("replaced-entries-count")
         {
@@ -498,9 +501,9 @@ impl Core {
         self.restarted(number);
     }
 
-    /// Whether the owner should wake for a sync. If not, it hears of the sync together with what comes next,
-    /// a tick at the latest: a leader's copy counts with a follower's acknowledgement, and a follower applies
-    /// what is committed.
+    /// Reports whether the owner should wake for a sync. Otherwise it processes the sync with the following
+    /// event, a tick at the latest: a leader's copy counts with a follower's acknowledgement, and a
+    /// follower applies only committed entries.
     pub fn waits_for_sync(&self) -> bool {
         let raft = &self.raw.raft;
         let waits_for_disk_alone = self.vote_unsynced.is_some()
@@ -520,7 +523,7 @@ impl Core {
         (waits || waits_for_disk_alone) && !base::mutant("unheard-syncs")
     }
 
-    /// Readies without a job count as persisted once every job before them is.
+    /// Marks readies without a job as persisted once every job before them is.
     fn acknowledge_idle(&mut self) {
         if self.unsynced.is_empty() {
             self.raw.on_persist_ready(self.newest);
@@ -528,22 +531,23 @@ impl Core {
     }
 }
 
-/// The least that an entry counts, so that empty ones are bounded as well.
+/// Minimum size counted per entry, so that the number of empty entries is bounded as well.
 const ENTRY_BYTES_MIN: usize = 64;
 
 impl Core {
-    /// Whether committed entries wait for earlier ones to be applied.
+    /// Reports whether committed entries wait for earlier ones to be applied.
     pub fn is_starved(&self) -> bool {
         self.may_hand_out() && self.handed < self.stable && !self.waits_for_commit()
     }
 
-    /// Whether the next entry is a change of the membership that is not known as committed after a crash.
+    /// Reports whether the following entry is a membership change with a commit index that a crash could
+    /// lose.
     fn waits_for_commit(&self) -> bool {
         self.uncertain.front().is_some_and(|(index, _)| *index == self.handed + 1)
     }
 
-    /// Hands out what raft-rs just gave, as far as there is room and nothing older waits. raft-rs gives each
-    /// entry once; what finds no room here is read from the log again by [`Core::hand_out_more`].
+    /// Hands out newly committed entries within the capacity, if no older ones wait. raft-rs returns each
+    /// entry once; [`Core::hand_out_more`] reads the remaining ones from the log again.
     fn hand_out(&mut self, committed: Vec<Entry>, turn: &mut CoreTurn) -> Result<(), Fatal> {
         let Some(last) = committed.last() else { return Ok(()) };
         assert!(LogIndex(last.index) > self.stable, "entry {} was committed before", last.index);
@@ -554,7 +558,7 @@ impl Core {
             last.index + 1 - committed[0].index,
             "a gap among committed entries"
         );
-        // Only if nothing is owed from before; otherwise the order says to fetch them again, later.
+        // Only if no earlier entries are pending; otherwise all are read again later, in order.
         if self.may_hand_out() && self.handed + 1 == next && committed[0].index == next.0 {
             for entry in committed {
                 if self.applying_bytes >= self.apply_bytes_max || self.waits_for_commit() {
@@ -566,7 +570,7 @@ impl Core {
         Ok(())
     }
 
-    /// Hands out what had to wait, and lets the cache forget what it no longer must hold.
+    /// Hands out pending entries, and evicts from the cache the entries that it no longer needs.
     fn hand_out_more(&mut self, turn: &mut CoreTurn) -> Result<(), Fatal> {
         while self.is_starved() && self.applying_bytes < self.apply_bytes_max {
             let room = self.apply_bytes_max - self.applying_bytes;
@@ -593,7 +597,7 @@ impl Core {
                 self.changing.push_back(at.index);
                 match change_batch(&entry.data) {
                     Ok(batch) => Payload::Change(batch),
-                    // Equal on every member, and so is what they do with it.
+                    // Equal on every member, as is their handling of it.
                     Err(error) => {
                         tracing::warn!(entry.index, %error, "a malformed change is an empty entry");
                         Payload::Empty
@@ -610,8 +614,7 @@ impl Core {
         Ok(())
     }
 
-    /// Hands out an install instead of the entries up to `at`: the machine takes over the state that they led
-    /// to.
+    /// Hands out an install instead of the entries up to `at`: the machine replaces its state with theirs.
     pub(super) fn hand_out_install(&mut self, at: LogPosition, turn: &mut CoreTurn) {
         assert!(at.index >= self.handed, "an install at {} after {} entries", at.index, self.handed);
         self.stable = self.stable.max(at.index);
@@ -619,7 +622,7 @@ impl Core {
         turn.committed.push(CommittedEntry { at, payload: Payload::Install });
     }
 
-    /// Everything up to `index` is with the apply step; the last of it counts as `bytes` there.
+    /// Counts entries up to `index` as handed out; the last of them counts as `bytes`.
     fn count(&mut self, index: LogIndex, bytes: usize) {
         let bytes = bytes + ENTRY_BYTES_MIN;
         self.handed = index;
@@ -627,8 +630,8 @@ impl Core {
         self.applying.push_back((index, bytes));
     }
 
-    /// Makes room for more. raft-rs wants to know as well: a member with unapplied changes of membership must
-    /// not stand for election.
+    /// Frees capacity for further entries, and reports progress to raft-rs: a member with unapplied
+    /// membership changes must not campaign.
     pub(super) fn applied(&mut self, index: LogIndex) {
         assert!(index <= self.handed, "entry {index} was applied before it was handed out");
         assert!(self.handed <= self.stable, "handed out before it was committed and synced");

@@ -1,4 +1,4 @@
-//! Members whose log was empty at their start ask the others, as `peer::confirm` of the process does.
+//! Inquiries of members with an empty log at their start, as in the server's `peer::confirming`.
 
 use raft_node::{Event, PeerState};
 
@@ -8,11 +8,11 @@ use crate::count::Statistic;
 use crate::member::MemberError;
 use crate::plan::{MILLISECOND, SECOND};
 
-/// How often, of a thousand rounds, a newer list is asked for although no answer calls for it.
+/// Rounds per thousand in which the current member list is requested without a reason.
 const ASKED_ANYHOW: u64 = 125;
 
 impl World {
-    /// All others are asked, and again after a while.
+    /// Queries all peers, and schedules the next round.
     pub fn inquire(&mut self, to: u64, boot: u64) -> Result<(), MemberError> {
         if self.is_away(to, boot) || self.see(to).up.as_ref().is_none_or(|up| up.inquiry.is_none()) {
             return Ok(());
@@ -33,8 +33,8 @@ impl World {
         Ok(())
     }
 
-    /// Answers by other voters confirm nothing, and of a list whose voters are gone none answers: a member
-    /// that joins asks again who is in the cluster.
+    /// Requests the current member list, for a joining member. Responses with different voters do not confirm
+    /// it, and the voters of an outdated list may all be removed.
     fn take_newer_list(&mut self, id: u64) -> Result<(), MemberError> {
         let up = self.see(id).up.as_ref().expect("it inquires");
         let (listed, asked) = (up.roster.members().clone(), up.roster.linked());
@@ -57,7 +57,7 @@ impl World {
             self.after(left, WorldEvent::Asked { to, asker, boot });
             return Ok(());
         }
-        // A connection breaks with the process that opened it.
+        // A connection is closed when the process that opened it exits.
         if !self.answers(asker, to) {
             return Ok(());
         }
@@ -84,8 +84,8 @@ impl World {
         self.turn(to)
     }
 
-    /// Once a wiped member has again what its old log held, all of it synced, the loss of another one is a
-    /// single one.
+    /// Marks a wiped member as recovered once it has all entries of its lost log, synced. From then on the
+    /// loss of a second disk counts as a single one.
     pub fn note_caught_up(&mut self, id: u64) {
         let site = self.see(id);
         let Some(last) = site.lost_log else { return };
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// The time that a question or an answer takes, if the way is open.
+    /// Returns the delay of a message, if both directions are connected.
     fn passes(&mut self, from: u64, to: u64) -> Option<u64> {
         let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
         let chance = &mut self.chances.inquiries;

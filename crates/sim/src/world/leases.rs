@@ -1,8 +1,9 @@
-//! Leases on the members: the leader's turns, and questions of clients, which every member passes on to the leader.
+//! Leases on the members: the leader's lease clock, and client requests, which each member forwards to the
+//! leader.
 //!
-//! `state_machine::{LedTerm, Turns, RenewalBatch}` decide; here their commands and read points go through the node, as
-//! `member/lease_clock` of the process does it. A task goes on a moment after what it waited for: meanwhile the
-//! member may have crashed, stood still or lost its leadership.
+//! `state_machine::{LedTerm, Turns, RenewalBatch}` decide; their commands and read points go through the
+//! node, as in the server's `member/lease_clock`. A task resumes with a delay after its result, and the
+//! member may have crashed, paused or lost its leadership in between.
 
 use raft_node::{RequestOrigin, Role, Term};
 use state_machine::command::{self, Kind, LeaseExpire};
@@ -19,19 +20,19 @@ use crate::plan::{MILLISECOND, SECOND};
 use crate::requests::{AfterLeaseAnswer, LeaseQuestion, RequestId, numbered};
 
 const TURN: u64 = LEASE_TURN.as_micros() as u64;
-/// How long the renewal of an expired lease waits until it is revoked.
+/// Maximum time that the renewal of an expired lease waits for its revocation.
 const REVOKE_TIMEOUT: u64 = SECOND;
-/// How often it looks.
+/// Interval between two checks for the revocation.
 const CHECK_INTERVAL: u64 = 20 * MILLISECOND;
-/// After this a member gives up a question that it passed on.
+/// Timeout of a forwarded request.
 const RESPONSE_TIMEOUT: u64 = 3 * SECOND;
-/// Before the end leaders propose nothing, so that all members apply the same entries.
+/// Final period without proposals by leaders, so that all members apply the same entries.
 const LAST: u64 = 700 * MILLISECOND;
-/// From the beginning of a phase without faults until a leader of all has been found.
+/// Time allowed, in a phase without faults, until all members have a leader.
 const SETTLED: u64 = 8 * SECOND;
 
 impl World {
-    /// Something happens to leases on the member `to`.
+    /// Processes a lease event on the member `to`.
     pub(super) fn lease_event(&mut self, to: u64, event: LeaseEvent) -> Result<(), MemberError> {
         if let LeaseEvent::Turn { boot, .. } | LeaseEvent::Step { boot, .. } | LeaseEvent::Look { boot, .. } =
             &event
@@ -60,13 +61,13 @@ impl World {
         &mut self.site(id).up.as_mut().expect("only a running member has leases").leasing
     }
 
-    /// The term of a member, if it leads.
+    /// Returns the term of a member, if it leads.
     fn led_term(&self, id: u64) -> Option<Term> {
         let gauges = self.see(id).up.as_ref()?.node.gauges();
         (gauges.role == Role::Leader).then_some(gauges.term)
     }
 
-    /// Something was applied on a member: the lease clock may have moved.
+    /// Updates the lease clock of a member after it applied an entry.
     pub(super) fn note_lease_clock(&mut self, id: u64) {
         let now = self.now;
         if let Some(up) = self.site(id).up.as_mut() {
@@ -74,7 +75,7 @@ impl World {
         }
     }
 
-    /// A member leads. Its turns are planned once for each term.
+    /// Schedules the lease clock of a new leader, once per term.
     pub(super) fn plan_lease_turns(&mut self, id: u64, term: Term) {
         if self.leasing(id).planned.replace(term) == Some(term) {
             return;
@@ -102,7 +103,7 @@ impl World {
         Ok(())
     }
 
-    /// The turn itself: what it finds is proposed.
+    /// Runs the lease clock once, and proposes its commands.
     fn work(&mut self, id: u64, term: Term) {
         let now = self.now;
         loop {
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// What a task waited for has ended: its member goes on with it in a moment.
+    /// Schedules the next step of a task after its result.
     pub(super) fn plan_lease_step(&mut self, task: RequestId, end: TaskResult) {
         let Some(to) = self.lease_tasks.member(task) else { return };
         let (boot, delay) = (self.see(to).boots, self.chances.leases.within(5, 2 * MILLISECOND));
@@ -204,7 +205,7 @@ impl World {
         Ok(())
     }
 
-    /// A client's question to a member, which passes it on to the leader that it knows.
+    /// Forwards a client request to the leader that the member knows of.
     pub(super) fn ask_leader(&mut self, member: u64, request: RequestId, question: LeaseQuestion) {
         if let LeaseQuestion::Renew(ids, _) = &question {
             let truth = self.truth.clone();
@@ -229,7 +230,7 @@ impl World {
         }
     }
 
-    /// The time that a question or an answer takes, if the way is open.
+    /// Returns the delay of a message, if both directions are connected.
     fn lease_delay(&mut self, from: u64, to: u64) -> Option<u64> {
         let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
         let delay = self.chances.leases.within(50, self.network.faults.delay_max + 51);
@@ -249,14 +250,14 @@ impl World {
         }
     }
 
-    /// Begins to answer a question.
+    /// Starts processing a request.
     fn work_on(&mut self, number: u64, led: LedTerm) {
         let now = self.now;
         let Some(Question { leader, question, .. }) = self.lease_tasks.question(number) else { return };
         let (leader, question) = (*leader, question.clone());
         let leasing = self.leasing(leader);
         let (clock, table) = (leasing.clock_at(led.term, now), leasing.table.clone());
-        // As it is after its clock was read.
+        // Its state after the clock was read.
         let led = leasing.led.filter(|newest| newest.term == led.term).unwrap_or(led);
         let batch = match question {
             LeaseQuestion::Renew(ids, when_expired) => {
@@ -275,7 +276,7 @@ impl World {
         }
     }
 
-    /// Nothing is waited for any more: the next step of the answer.
+    /// Runs the next step of a request after its dependencies have completed.
     fn go_on(&mut self, number: u64) {
         let now = self.now;
         let Some(Question { leader, led: Some(led), .. }) = self.lease_tasks.question(number) else { return };
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// Asks for everything that an answer needs next.
+    /// Requests the read point and proposal that a response depends on.
     fn require(&mut self, number: u64, record: Chosen, must_confirm: bool) {
         let now = self.now;
         let Some(question) = self.lease_tasks.question(number) else { return };
@@ -317,7 +318,7 @@ impl World {
         }
     }
 
-    /// Goes on when the expired leases are revoked, or have had their time.
+    /// Continues when the expired leases are revoked, or after a timeout.
     fn look_for_revoked(&mut self, number: u64) {
         let now = self.now;
         let Some(question) = self.lease_tasks.question(number) else { return };
@@ -331,7 +332,7 @@ impl World {
         }
     }
 
-    /// The leader's answer leaves for the member that asked.
+    /// Sends the leader's response to the forwarding member.
     fn reply(&mut self, number: u64, answers: Option<Vec<Remaining>>) {
         let Some(Question { leader, from, request, .. }) = self.lease_tasks.take_question(number) else {
             return;
@@ -361,7 +362,7 @@ impl World {
         Ok(())
     }
 
-    /// In a phase without faults, leases whose time is over are gone soon, however many requests clients have.
+    /// Checks, in a phase without faults, that expired leases are soon revoked, whatever the load.
     fn check_overdue(&self) -> Result<(), Breach> {
         if self.phase == FaultPhase::Faults {
             return Ok(());
@@ -372,7 +373,7 @@ impl World {
         }
     }
 
-    /// The end: no lease is left over, and the counts are those of the oracle.
+    /// Checks at the end that no expired lease is left, and counts the expirations.
     pub(super) fn check_leases(&mut self) -> Result<(), Breach> {
         self.check_overdue()?;
         let expired = self.truth.get().times.expired;

@@ -369,7 +369,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Lists the objects again: others may have removed some, which must not be relied on.
+    /// Lists the objects again, since other processes may have removed some.
     fn list(&mut self) -> Result<(), FollowError> {
         self.inventory = tokio::task::block_in_place(|| self.place.inventory())?;
         Ok(())
@@ -414,7 +414,7 @@ impl Archiver {
                 self.follow_lineage(session.lineage().await?).await?;
             }
             let lacks_ttls = !self.ttls.is_empty() && !self.is_open();
-            // A watch does not report changes of users and roles.
+            // A watch does not report modified users and roles.
             if lacks_ttls || session.auth().await?.1 != self.auth_revision {
                 self.base_after = self.base_after.min(Instant::now());
             }

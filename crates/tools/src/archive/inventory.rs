@@ -124,9 +124,9 @@ impl Inventory {
     /// Returns the objects needed to restore a revision. None if it is before all bases, in a gap, or not
     /// archived yet.
     ///
-    /// Selects the latest base before the revision, or at the revision and not later than `time_ms`. Without
-    /// one, selects the oldest base at the revision. So bases created later at that revision, after a
-    /// compaction or a change of users, do not change the result.
+    /// Selects the latest base before the revision, or at the revision and not later than `time_ms`.
+    /// Without one, selects the oldest base at the revision. So bases created later at that revision, after
+    /// a compaction or an update of users, do not affect the result.
     pub fn plan(&self, revision: i64, time_ms: i64) -> Option<Plan> {
         let fits = |base: &&Base| base.revision <= revision && self.reach(base.revision) >= revision;
         let in_time = |base: &&Base| base.is_taken && base.time_ms <= time_ms || time_ms == i64::MAX;
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_base_of_later_is_not_taken_if_another_will_do() {
         let (never, newest) = (i64::MIN, i64::MAX);
-        // Bases of one revision differ in compactions and users.
+        // Bases of the same revision differ in compactions and users.
         for (text, revision, time, wanted) in [
             ("10@1 11-20@2 20@3 20@5", 20, never, "10@1"),
             ("10@1 11-20@2 20@3 20@5", 20, 2, "10@1"),

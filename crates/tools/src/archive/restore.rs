@@ -1,13 +1,13 @@
-//! A data directory at one revision of an archive.
+//! Creates a data directory from one revision of an archive.
 //!
-//! * Base and segments have to be of one history: where they overlap or adjoin, they are compared as far as
-//!   they have the same revisions, or digests of them.
-//! * Leases: those that have keys at that revision, each with its full TTL. A TTL that came too late for its
-//!   segment is in a later one, or in the next base. One that is not archived is [`TTL_UNKNOWN`].
-//! * Users, roles and the compact revision are those of the base. Given a revision, that is a base of before
-//!   it; given a time, one of before that; without both, the newest. [`Inventory::plan`] has the exceptions.
-//! * The directory gets its identity last: one whose restore was killed does not start. A restore that fails
-//!   removes what it has made.
+//! * Base and segments must share one history: overlapping or adjoining parts are compared by their common
+//!   revisions, or by digests of them.
+//! * Leases: every lease with keys at that revision, with its full TTL. A TTL that arrived too late for its
+//!   segment is in a later one, or in the following base. The default is [`TTL_UNKNOWN`].
+//! * Users, roles and the compact revision come from the base. The base precedes the given revision or
+//!   time; without either, it is the latest. [`Inventory::plan`] lists the exceptions.
+//! * The identity is written last, so that the directory of an interrupted restore does not start. A failed
+//!   restore removes its files.
 
 use std::collections::HashMap;
 
@@ -24,10 +24,10 @@ use process::log::causes;
 use snapshot_file::Revisions;
 use state_machine::Lineage;
 
-/// Seconds for a lease that ended before its TTL could be asked for.
+/// TTL in seconds of a lease that expired before its TTL could be requested.
 const TTL_UNKNOWN: i64 = 60;
 
-/// Why nothing was restored.
+/// Reason a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("there is no archive: {IDENTITY} is missing")]
@@ -60,25 +60,25 @@ pub enum RestoreError {
     Bootstrap(#[from] BootstrapError),
 }
 
-/// What to go back to.
+/// Target of a restore.
 #[derive(Clone, Copy, Debug)]
 pub enum RestoreTarget {
     Newest,
     /// With the users of before it.
     Revision(i64),
-    /// The newest revision that was received by then, in milliseconds since 1970.
+    /// Latest revision received by then, in milliseconds since 1970.
     Time(i64),
     /// A revision that was found for that time.
     RevisionAndTime(i64, i64),
 }
 
-/// What was made.
+/// Result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreResult {
     pub revision: i64,
     pub base: i64,
     pub leases: usize,
-    /// Of those, leases whose TTL is not in the archive.
+    /// Number of these leases without a TTL in the archive.
     pub without_ttl: usize,
 }
 
@@ -198,7 +198,7 @@ fn apply(
             if record.revision <= begun_at {
                 seam::add_record(&mut known, segment, &record);
             }
-            // Leases come after the revisions, also of those that are not wanted.
+            // Leases follow the revisions, including unwanted ones.
             if record.revision > 0 && record.revision <= revision {
                 let whole = WholeRevision { revision: record.revision, events: record.events };
                 let applied = target.apply(&whole);
@@ -217,8 +217,8 @@ fn apply(
     }
 }
 
-/// Adds TTLs of these leases that no object of the plan has: those of the segments after it, up to the next
-/// base, or of that base.
+/// Adds TTLs of these leases that no object of the plan has, from the segments after it, up to and
+/// including the following base.
 fn find_late_ttls(
     place: &ArchivePlace,
     inventory: &Inventory,
@@ -243,7 +243,7 @@ fn find_late_ttls(
             return Ok(());
         }
     }
-    // It has what a damaged segment had.
+    // The base has the data of a corrupt segment.
     let Some(base) = base else { return read };
     let file = place.file(&base.name(), &settings.data_dir)?;
     for (id, ttl) in CheckedFile::open(&file.path, HashCheck::Required)?.leases()? {
@@ -257,7 +257,7 @@ fn each(
     segment: &Segment,
     mut take: impl FnMut(Record) -> Result<bool, RestoreError>,
 ) -> Result<(), RestoreError> {
-    /// Errors of reading, and those of taking.
+    /// Errors of reading and of applying.
     enum RestoreEnd {
         Read(SegmentError),
         Taken(RestoreError),
@@ -275,7 +275,7 @@ fn each(
     })
 }
 
-/// The newest revision that was received by then. A base counts where no segment has its revision.
+/// Returns the latest revision received by then. A base counts if no segment has its revision.
 fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Result<i64, RestoreError> {
     let up_to = documents::reached(place)?.ok_or(RestoreError::Empty)?.time_ms;
     if time_ms > up_to {
@@ -284,8 +284,8 @@ fn revision_at(place: &ArchivePlace, inventory: &Inventory, time_ms: i64) -> Res
     let base = inventory.base_at(time_ms);
     let before = inventory.segments.iter().filter(|segment| segment.time_ms <= time_ms);
     let mut found = before.map(|segment| segment.last).max().max(base);
-    // Those that end later may have revisions of before: the next one, and what another archiver had in time
-    // where one was late.
+    // Segments that end later may contain earlier revisions: the following segment does, and a second
+    // archiver may have received in time what this one received late.
     let is_later = |segment: &&Segment| segment.time_ms > time_ms && Some(segment.last) > found;
     let later: Vec<&Segment> = inventory.segments.iter().filter(is_later).collect();
     let mut reached = found.max(later.first().map(|segment| segment.first - 1)).unwrap_or(0);

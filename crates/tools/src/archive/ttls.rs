@@ -10,7 +10,7 @@ use crate::live_import::Session;
 /// Leases per batch. A batch succeeds or fails as a whole.
 const MAX_CONCURRENT_LEASES: usize = 256;
 
-/// Requested IDs, and those of them that exist, with their TTLs.
+/// Requested IDs, and the existing ones with their TTLs.
 type Answer = (Vec<i64>, Vec<(i64, i64)>);
 
 /// Leases attached to keys, until a segment contains their TTLs.

@@ -75,7 +75,8 @@ fn output_of(arguments: Vec<OsString>) -> (bool, Vec<OsString>) {
     (is_json, rest)
 }
 
-/// None where help is wanted; an error says why no member would start.
+/// Returns the checked settings, or None if help was requested. The error is the reason a member would not
+/// start.
 fn checked(
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
@@ -133,7 +134,7 @@ fn report_of(settings: Vec<Effective>, notices: &[Notice]) -> ConfigReport {
     report
 }
 
-/// What is risky; an error says why no member would start.
+/// Returns the risks of a configuration. The error is the reason a member would not start.
 fn judged(flags: &Flags) -> Result<Vec<String>, String> {
     if flags.local_cluster.is_some() {
         return Err("--local-cluster chooses its settings when it starts".to_owned());

@@ -1,4 +1,4 @@
-//! What is printed: for people, or as JSON.
+//! Output of the check as text or JSON.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use config::flags::{Effective, ValueSource};
 use config::shown;
 use process::visible::{visible, visible_json};
 
-/// What was found.
+/// Findings of the check.
 #[derive(Debug, Default)]
 pub struct ConfigReport {
     pub settings: Vec<Effective>,

@@ -30,8 +30,8 @@ const DESCRIPTORS: u64 = 4096;
 const CERTIFICATE_DAYS: i64 = 30;
 const DAY_SECONDS: i64 = 86_400;
 
-/// Returns all risks, most severe first. `ends` are certificate files with their expiration in seconds since
-/// 1970.
+/// Returns all risks, most severe first. `ends` are certificate files with their expiration in seconds
+/// since 1970.
 pub fn of(settings: &Settings, log: &LogSettings, ends: &[(PathBuf, i64)]) -> Vec<String> {
     let mut risks = Vec::new();
     places(settings, &mut risks);

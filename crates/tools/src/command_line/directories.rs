@@ -1,5 +1,5 @@
-//! `kv-server import` and `kv-server restore`: one command with two names. It makes a data directory from a
-//! snapshot, an archive or a running cluster; each source has flags that the others lack.
+//! `kv-server import` and `kv-server restore`: one command with two names. It creates a data directory from
+//! a snapshot, an archive or a running cluster; each source has separate flags.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,7 +21,7 @@ Examples:
 
 Exit status: 0 if the directory was made, 1 if not, 2 for a command line that makes no sense.";
 
-/// What a data directory is made from.
+/// Source of a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Snapshot,

@@ -1,9 +1,9 @@
-//! `kv-server completion` and `kv-server man`: the command line described, for shells and for readers; and
-//! `import` with `restore`, which choose among three modules.
+//! `kv-server completion` and `kv-server man`: descriptions of the command line for shells and for readers;
+//! and the dispatch of `import` and `restore` to three modules.
 //!
-//! Each command describes itself (`described`); what is printed is made of that, so it cannot differ from
-//! what is accepted. Flags of the server are also accepted with one dash, as etcd's are, and from environment
-//! variables; the pages say so once.
+//! The output is generated from each command's clap definition (`described`), so it matches the accepted
+//! flags. Flags of the server are also accepted with one dash, as etcd's are, and from environment
+//! variables; the pages state that once.
 
 mod directories; // import and restore
 

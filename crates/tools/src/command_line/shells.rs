@@ -27,8 +27,8 @@ fn script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut all, "kv-server", &mut script);
     if shell == Shell::Bash {
-        // clap_complete 4.6 writes a program's hyphen in one way where it chooses a command, and in another
-        // one where it lists the flags of that command, which is then not found.
+        // clap_complete 4.6 escapes the hyphen of a program differently where it selects a command and
+        // where it lists the command's flags, so the flags are not found.
         let text = String::from_utf8(script).expect("a script is text");
         return text.replace("kv__subcmd__server", "kv__server").into_bytes();
     }

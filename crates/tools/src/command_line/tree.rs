@@ -67,7 +67,7 @@ const ALL: &str = "All flags, by group: kv-server --help-all. A command has its 
 /// Columns of the help on a wide terminal.
 const WIDTH: usize = 110;
 
-/// What `--help` prints, or with all flags `--help-all`.
+/// Returns the output of `--help`, or of `--help-all`.
 pub fn help(is_all: bool) -> String {
     helpful(is_all).render_help().to_string()
 }
@@ -96,7 +96,7 @@ fn helpful(is_all: bool) -> Command {
 pub const COMPLETION: &str = "completion";
 pub const MAN: &str = "man";
 
-/// Shells whose scripts are tried and packaged.
+/// Shells with tested and packaged scripts.
 pub const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 const COMPLETION_MORE: &str = "\

@@ -42,7 +42,7 @@ struct ImportArguments {
     mark_compacted: bool,
 }
 
-/// Why nothing was imported.
+/// Reason an import failed.
 #[derive(Debug, thiserror::Error)]
 enum ImportCommandError {
     #[error(transparent)]

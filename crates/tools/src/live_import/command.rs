@@ -150,7 +150,7 @@ fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
     })
 }
 
-/// Returns the settings of the other members. `own` are those of the first one.
+/// Returns the settings of the remaining members. `own` belongs to the first member.
 fn others(member: &MemberFlags, own: &Settings, given: &[String]) -> Result<Vec<Settings>, LiveError> {
     let urls: Vec<(&str, &str)> = member.initial_members().collect();
     let mut settings: Vec<Settings> = Vec::new();

@@ -192,7 +192,7 @@ impl<E: From<SourceRefusal>> From<Status> for Broken<E> {
     }
 }
 
-/// Error for a signed token that predates a change of users. The next session gets a new token.
+/// Error for a signed token that predates an update of the users. A new session gets a new token.
 const OLD_TOKEN: &str = api::Error::AuthOldRevision.message();
 
 /// Reports whether a retry, later or at another member, may succeed.

@@ -71,7 +71,7 @@ impl ImportTarget {
         }
     }
 
-    /// Applies the next revision. One that already exists is skipped.
+    /// Applies a revision. Skips a revision that already exists.
     pub fn apply(&mut self, whole: &WholeRevision) -> Result<(), TargetError> {
         let last = self.revision();
         if whole.revision <= last {
@@ -161,8 +161,8 @@ impl ImportTarget {
         Ok(leases.into_iter().map(|(id, lease)| (id, lease.ttl)).collect())
     }
 
-    /// Replaces the leases with those of the source. Fails with a lease that is attached to keys and not
-    /// among them: the source has revoked it since, and deletes its keys in a later revision.
+    /// Replaces the leases with the source's. Fails with a lease that is attached to keys and missing
+    /// there: the source has revoked it since, and deletes its keys in a later revision.
     pub fn set_leases(&mut self, leases: &[(i64, i64)]) -> Result<Result<(), i64>, TargetError> {
         let is_known = |id: &i64| leases.binary_search_by_key(id, |(id, _)| *id).is_ok();
         if let Some(unknown) = self.attached_leases().into_iter().find(|id| !is_known(id)) {

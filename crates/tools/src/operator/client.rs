@@ -82,8 +82,8 @@ impl OperatorClient {
 
     /// Returns the members, which of them are reachable, and the leader. Adds all members to the endpoints.
     ///
-    /// Errors are those of the queried endpoint. The next call starts with another one: a member that has
-    /// stopped applying has a leader but cannot serve linearizable reads.
+    /// Errors are the queried endpoint's. A retry uses a different endpoint: a member that has stopped
+    /// applying has a leader but cannot serve linearizable reads.
     pub async fn look(&mut self) -> Result<ClusterLook, Status> {
         let members = match self.members().await {
             Ok(members) => members,
@@ -294,7 +294,7 @@ fn is_of_user(status: &Status) -> bool {
 pub fn may_pass(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => true,
-        // A learner that is not in sync, or a server that waits for a change to settle.
+        // A learner that is not in sync, or a server waiting for a membership change to settle.
         Code::FailedPrecondition => true,
         _ => false,
     }

@@ -82,7 +82,7 @@ struct Replace {
     timeout: u64,
 }
 
-/// Why a command ended early.
+/// Reason a command failed.
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     #[error("{0:?} is not NEW-NAME=URL")]

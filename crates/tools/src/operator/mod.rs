@@ -1,17 +1,17 @@
-//! `kv-server member replace`: puts a new member in the place of another one, as a client of the cluster.
-//! `kv-server member reseed`: a member that an alarm CORRUPT names takes over the leader's state.
+//! `kv-server member replace`: replaces a member by a new one, as a client of the cluster. `kv-server
+//! member reseed`: a member named by an alarm CORRUPT takes over the leader's state.
 //!
 //! ```text
 //!   list members ─▶ plan: the next step ─▶ take it ─▶ list members ─▶ …       add · wait for the start · promote · remove
 //! ```
 //!
-//! * The list of members says how far a replacement is. So the command can be ended anywhere and started
-//!   again, also on another machine, and a call whose outcome is unknown is not repeated blindly.
-//! * A member that answers is removed last: the cluster is never smaller than before. One that does not
-//!   answer for a while is removed first: the servers admit no new member while another one is silent.
-//! * No step is taken that would leave less than a quorum of members that answer.
+//! * The member list determines the next step. So the command can be interrupted at any point and run
+//!   again, also on a different machine, and a call with an unknown outcome is not repeated blindly.
+//! * A reachable member is removed last: the cluster is never smaller than before. An unreachable one is
+//!   removed first, after a grace period: the servers add no member while one is unreachable.
+//! * A step that would leave less than a quorum of reachable members is not taken.
 //!
-//! Uses the gRPC services as any client does, and nothing of a running member.
+//! Uses the gRPC services like any client, without access to a running member's files.
 
 mod plan; // the next step of a replacement, from the list of members
 mod reseed_plan; // the next step of a re-seeding

@@ -7,7 +7,7 @@
 
 use api::etcdserverpb::Member;
 
-/// What shall be.
+/// Desired outcome of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// A name, or an id in hexadecimal digits.
@@ -33,7 +33,7 @@ pub enum ReplaceStep {
     Promote {
         id: u64,
     },
-    /// The old member does not answer: remove it before the new one is added.
+    /// The old member is unreachable: remove it before the new one is added.
     RemoveSilent {
         id: u64,
     },
@@ -41,12 +41,13 @@ pub enum ReplaceStep {
     Remove {
         id: u64,
     },
-    /// The new member votes, and too few voters answer to remove the old one: it may have just started.
+    /// The new member votes, but too few voters are reachable to remove the old one: it may have just
+    /// started.
     AwaitQuorum(ReplaceRefusal),
     Done,
 }
 
-/// Why a replacement cannot go on.
+/// Reason a replacement cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceRefusal {
     #[error(
@@ -80,7 +81,7 @@ pub enum ReplaceRefusal {
     Quorum { step: &'static str, answering: usize, voters: usize, silent: String },
 }
 
-/// The next step. `answers`: whether a member answers calls of clients.
+/// Returns the next step. `answers`: whether a member responds to clients.
 pub fn next(
     members: &[Member],
     wanted: &Replacement,
@@ -177,7 +178,8 @@ impl OperatorView<'_> {
         self.members.iter().filter(|member| !member.is_learner)
     }
 
-    /// The members that stay must leave the new one its name until it has started, and room for a learner.
+    /// Checks that no remaining member has the new one's name, and that no learner exists yet, until the
+    /// new member has started.
     fn check_others(
         &self,
         new: Option<&Member>,
@@ -197,8 +199,8 @@ impl OperatorView<'_> {
         }
     }
 
-    /// The new member, once it votes, must make a quorum with those that answer, before and after the
-    /// removal.
+    /// Checks that the new member, once it votes, forms a quorum with the reachable ones, before and after
+    /// the removal.
     fn after_addition(&self, old: &Member) -> Result<(), ReplaceRefusal> {
         let (voters, answering) = self.count(None);
         let without_old = self.count(Some(old.id)).1;
@@ -208,14 +210,14 @@ impl OperatorView<'_> {
         if is_kept { Ok(()) } else { Err(self.refusal("the addition of a member")) }
     }
 
-    /// There must be a quorum to decide it, and those that stay must be a quorum of themselves.
+    /// Checks for a quorum to commit the removal, and for a quorum among the remaining members.
     fn without(&self, old: &Member) -> Result<(), ReplaceRefusal> {
         let ((voters, all_answering), (rest, answering)) = (self.count(None), self.count(Some(old.id)));
         let is_kept = all_answering >= quorum(voters) && rest > 0 && answering >= quorum(rest);
         if is_kept { Ok(()) } else { Err(self.refusal("the removal of the old member")) }
     }
 
-    /// Voters, and those of them that answer, without one member.
+    /// Counts the voters, and the reachable voters, except one member.
     fn count(&self, without: Option<u64>) -> (usize, usize) {
         let counted = || self.voters().filter(|member| Some(member.id) != without);
         (counted().count(), counted().filter(|member| (self.answers)(member.id)).count())

@@ -1,4 +1,4 @@
-//! `member replace`: a new member takes the place of another one.
+//! `member replace`: replaces a member by a new one.
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ pub struct Replacing {
     silent_since: Option<Instant>,
     /// The old member when it was last listed: the new one is started with its client URLs.
     old: Option<Member>,
-    /// It has said how the new member is started.
+    /// True once the start command of the new member was printed.
     is_start_said: bool,
-    /// The newest entry that the new member was seen to have.
+    /// Highest entry that the new member was seen to have.
     entry: u64,
 }
 
@@ -84,14 +84,14 @@ impl Replacing {
                 Err(status) => later(&status, "add the new member"),
             },
             ReplaceStep::AwaitStart { id } => {
-                // Said here: the answer to the addition may be lost, or have been that of an earlier run.
+                // Printed here: the response to the addition may be lost, or an earlier run added it.
                 if !std::mem::replace(&mut self.is_start_said, true) {
                     say(&start_command::of(&self.wanted, members, id, self.old.as_ref()));
                 }
                 Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to be started")))
             }
             ReplaceStep::Promote { id } => {
-                // It may be promoted although the answer is lost.
+                // The promotion may have succeeded although its response is lost.
                 self.wanted.is_new_promoted = true;
                 match self.client.promote(id).await {
                     Ok(()) => Ok(StepReport::Moved(format!("promoted {name} ({id:x})"))),
@@ -117,7 +117,7 @@ impl Replacing {
     }
 
     async fn remove(&mut self, id: u64) -> Result<StepReport, RunError<ReplaceRefusal>> {
-        // It may be removed although the answer is lost.
+        // The removal may have succeeded although its response is lost.
         self.wanted.is_old_removed = true;
         match self.client.remove(id).await {
             Ok(()) => Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old))),
@@ -129,7 +129,7 @@ impl Replacing {
         }
     }
 
-    /// How far a learner is that could not be promoted.
+    /// Reports the progress of a learner that could not be promoted.
     async fn not_in_sync(
         &mut self,
         members: &[Member],
@@ -145,7 +145,7 @@ impl Replacing {
         let Some(leader) = self.client.status(leader).await else { return Ok(waits) };
         let (has, of) = (learner.raft_applied_index, leader.raft_index);
         let line = format!("waiting for {} to be in sync: entry {has} of {of}", self.wanted.new_name);
-        // The leader's entries grow with every write: only what the new member has is progress.
+        // The leader's entries grow with every write: only the new member's index shows progress.
         let is_nearer = has > self.entry;
         self.entry = has.max(self.entry);
         Ok(StepReport::Nears { line, is_nearer })

@@ -8,7 +8,7 @@ use super::plan::Replacement;
 /// its own peer URL.
 pub fn of(wanted: &Replacement, members: &[Member], id: u64, old: Option<&Member>) -> String {
     let Replacement { new_name, new_urls, .. } = wanted;
-    // The new member finds the others by their URLs: any separate name will do.
+    // The new member finds its peers by their URLs: any distinct name will do.
     let name = |member: &Member| match member.name == *new_name || member.name.is_empty() {
         true => format!("{:x}", member.id),
         false => member.name.clone(),

@@ -21,7 +21,7 @@ use transport::tls::{Dialer, TlsError};
 /// The first argument that leads here.
 pub const COMMAND: &str = "top";
 
-/// Endpoints that are asked at a time: as many as a member lists members.
+/// Maximum endpoints polled concurrently: as many as a member lists members.
 const ENDPOINTS_MAX: usize = 64;
 /// Columns where there is no terminal.
 const WIDTH: u16 = 100;
@@ -201,7 +201,7 @@ async fn print_once(
     };
     let text: String = pictures.iter().map(|picture| show::text(picture, theme)).collect();
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // The reader of the lines closed its end.
+        // The reader of the lines closed its pipe.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(TopError::Terminal(error)),
         _ => {}
     }
@@ -212,7 +212,7 @@ async fn print_once(
     }
 }
 
-/// Asks all endpoints at the same time.
+/// Polls all endpoints concurrently.
 async fn look(sources: &[DocumentSource], cluster: &mut ClusterFigures) {
     let answers = join_all(sources.iter().map(DocumentSource::document)).await;
     for (endpoint, answer) in cluster.endpoints.iter_mut().zip(answers) {

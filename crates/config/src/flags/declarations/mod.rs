@@ -22,7 +22,7 @@ use crate::url::Urls;
 const AUTH: &str = "Auth and audit";
 const METRICS: &str = "Metrics and traces";
 
-/// Defaults that a value of 0, or one out of bounds, stands for as well.
+/// Defaults that also replace 0 and values out of bounds.
 pub const SNAPSHOT_COUNT: u64 = 10_000;
 pub const SNAPSHOT_CATCH_UP_ENTRIES: u64 = 5000;
 pub const TOKEN_TTL_SECONDS: u64 = 300;
@@ -276,8 +276,8 @@ impl Flags {
     }
 }
 
-/// The flags as clap reads them. A value is called by the last word of its flag; that of a switch may be left
-/// out.
+/// Returns the flags as a clap command. The value name of a flag is its last word; the value of a switch is
+/// optional.
 pub fn command() -> clap::Command {
     Flags::command().mut_args(|flag| match flag.get_default_values() {
         [value] if value == "true" || value == "false" => {

@@ -1,4 +1,5 @@
-//! The ends of a stream from another protocol than HTTP/2: requests as whole messages, responses as bytes.
+//! Source and sink of a stream from a protocol other than HTTP/2: requests as whole messages, responses as
+//! bytes.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,7 +13,7 @@ use tonic::{Code, Status};
 
 use super::super::wire::{BodyReader, StreamWriter};
 
-/// Response bytes that may be buffered for the caller of one call.
+/// Response bytes that may be buffered for the caller of a call.
 const WINDOW_BYTES: usize = 64 << 10;
 
 pub(super) enum RequestSource {
@@ -41,14 +42,14 @@ pub struct AnswerReader(Arc<Mutex<AnswerWindow>>);
 /// Writes the bytes of responses.
 pub(super) struct AnswerWriter(Arc<Mutex<AnswerWindow>>);
 
-/// The source and sink of one call.
+/// The source and sink of a call.
 pub struct StreamEnds {
     pub(super) source: RequestSource,
     pub(super) sink: AnswerSink,
 }
 
 impl AnswerReader {
-    /// Returns a reader for the responses to `requests`, and the ends to serve the call with.
+    /// Returns a reader for the responses to `requests`, and the source and sink to serve the call with.
     pub fn of(requests: mpsc::Receiver<Bytes>) -> (AnswerReader, StreamEnds) {
         let (reader, writer) = AnswerReader::new();
         let (source, sink) = (RequestSource::Local(requests), AnswerSink::Local(writer));

@@ -27,7 +27,7 @@ use super::super::grpc::{self, PREFIX_BYTES, Prefix};
 use super::super::unary::BODY_TIMEOUT;
 use super::local::RequestSource;
 
-/// Reads the requests of one stream.
+/// Reads the requests of a stream.
 pub struct Requests {
     incoming: Arc<Mutex<RequestStream>>,
     /// Runs while a message is incomplete.

@@ -108,7 +108,7 @@ impl StreamMethods for NoStreams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamGone;
 
-/// Sends the responses of one stream. The headers leave with the first.
+/// Sends the responses of a stream. The headers leave with the first.
 pub struct Replies {
     outgoing: Arc<Mutex<Outgoing>>,
     account: Arc<Account>,

@@ -80,7 +80,7 @@ pub(crate) struct WireDriver<I> {
     read_in_turn: usize,
 }
 
-/// The result of one step.
+/// Result of a step.
 enum DriveStep {
     GoOn,
     Closed,
@@ -341,7 +341,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
                 state.shrink();
                 self.became_idle = true;
             }
-            // Idle streams, such as those of watchers, cost nothing.
+            // Idle streams, such as watchers', have no cost.
             if was_busy || state.connection.has_waiting_owners() {
                 state.connection.tick(self.now());
                 self.wire.hand_out(state);

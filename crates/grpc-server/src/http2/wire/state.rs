@@ -64,7 +64,7 @@ pub(crate) struct BegunRequest {
     is_new: bool,
 }
 
-/// The state and wakers of one stream.
+/// The state and wakers of a stream.
 #[derive(Default)]
 struct Entry {
     body: WaitingFrames,
@@ -278,7 +278,7 @@ impl WireState {
             self.connection.refuse(stream, ErrorCode::PROTOCOL_ERROR);
             return;
         };
-        // It may wait for long while its client takes no answers.
+        // It may wait for long while its client takes no responses.
         let Ok(counted_head) = Counted::of_head(&self.account, head.bytes) else {
             self.connection.release(stream, body.len());
             self.connection.refuse(stream, ErrorCode::REFUSED_STREAM);
@@ -465,8 +465,8 @@ fn set_waker(place: &mut Option<Waker>, context: &mut Context<'_>) {
 /// Frames of at least this size are buffered without a copy.
 const WHOLE_FRAME_BYTES_MIN: usize = 1 << 10;
 
-/// Received, unread bytes of one body. A frame is a slice of a receive buffer, which it pins. So small
-/// frames are joined in another buffer.
+/// Received, unread bytes of a body. A frame is a slice of a receive buffer, which it pins. So small frames
+/// are joined in another buffer.
 #[derive(Debug, Default)]
 struct WaitingFrames {
     frames: VecDeque<Bytes>,

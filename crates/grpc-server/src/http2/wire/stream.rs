@@ -13,7 +13,7 @@ use super::super::account::Body as Counted;
 use super::heads::RequestHead;
 use super::state::{BegunRequest, Next, Wire, WireState};
 
-/// Sends the response of one stream. Resets the stream if dropped before the response is complete.
+/// Sends the response of a stream. Resets the stream if dropped before the response is complete.
 pub(crate) struct StreamWriter {
     wire: Arc<Wire>,
     stream: StreamId,
@@ -142,8 +142,8 @@ impl Drop for StreamWriter {
     }
 }
 
-/// The body of one request. Read bytes count against the client's window until they are released, or this
-/// is dropped.
+/// The body of a request. Read bytes count against the client's window until they are released, or this is
+/// dropped.
 pub(crate) struct BodyReader(Body);
 
 enum Body {
@@ -273,7 +273,7 @@ impl BegunRequest {
         }
     }
 
-    /// What counts the head, for a method that holds it.
+    /// Takes the guard that counts the head, for a method that holds the head.
     pub(crate) fn take_counted_head(&mut self) -> Option<Box<Counted>> {
         self.counted_head.take()
     }

@@ -25,7 +25,7 @@ const FREQUENCY: i32 = 99;
 const SECONDS: u64 = 30;
 /// The library bounds the table of samples; this bounds the time.
 const SECONDS_MAX: u64 = 300;
-/// Libraries whose stacks are not unwound.
+/// Libraries excluded from stack unwinding.
 const NOT_WALKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 /// The profile of the next `seconds` of the query.

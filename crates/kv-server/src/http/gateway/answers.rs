@@ -20,7 +20,7 @@ use grpc_server::http2::{AnswerReader, ConnectionShared, CountedBody, HotMethods
 
 type LongCall = <Dispatcher as HotMethods>::Long;
 
-/// Interval at which a response that waits for memory checks whether other calls want the memory it holds.
+/// Interval at which a response waiting for memory checks whether other calls want the memory it holds.
 const WANTED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct CallAnswers {

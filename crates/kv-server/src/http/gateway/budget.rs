@@ -54,7 +54,8 @@ impl Budget {
         Budget { gate: Arc::clone(gate), client }
     }
 
-    /// Waits for the memory of a response of `bytes`, at most [`ANSWER_BYTES_MAX`].
+    /// Reserves memory for a response of `bytes`, at most [`ANSWER_BYTES_MAX`]; waits until it is
+    /// available.
     pub async fn answer(&self, bytes: usize) -> Result<BudgetPass, Status> {
         if bytes <= FREE_BYTES {
             return Ok(BudgetPass(None));

@@ -5,13 +5,13 @@
 //!   response ◀──JSON──────────── JsonForm::response ◀── CallAnswers ◀──╯
 //! ```
 //!
-//! * A call goes to the dispatcher like any client's call, with the metadata of its headers. Limits, tokens
-//!   and counters are those of gRPC.
+//! * A call is dispatched like a gRPC client's call, with the metadata of its headers. Limits, tokens and
+//!   counters are shared with gRPC.
 //! * Paths, field names, numbers and codes are etcd's. The texts of malformed JSON are serde_json's.
-//! * At most [`CALLS_MAX`] calls are open at one time. [`LocalConnection`] bounds those of one connection.
-//! * An answer of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such
-//!   answers and requests share one [`Budget`]; an answer that would take all of it is refused.
-//! * A client that takes an answer slower than [`write::PACE_BYTES_MIN`] in a second loses its connection.
+//! * At most [`CALLS_MAX`] calls are open at one time. [`LocalConnection`] bounds the calls per connection.
+//! * A response of more than [`budget::FREE_BYTES`] is held in memory as a whole while it is written. Such
+//!   responses and requests share one [`Budget`]; a response that would take all of it is rejected.
+//! * A client that reads a response slower than [`write::PACE_BYTES_MIN`] per second is disconnected.
 
 mod budget; // memory held by calls
 mod paths; // the path of each method
@@ -52,8 +52,8 @@ pub(crate) use head::is_upgrade;
 const CALLS_MAX: usize = 2048;
 /// Part of them that each connection may always use.
 const CALLS_ALWAYS: usize = 4;
-/// Websockets open at one time. Each may hold a message that is not complete. One more displaces one that has
-/// sent no message yet, or is refused.
+/// Websockets open at one time. Each may hold an incomplete message. Beyond it, a new websocket displaces
+/// one without any message yet, or is rejected.
 const WEBSOCKETS_MAX: usize = 128;
 
 /// JSON above this size is converted on a blocking thread.

@@ -1,6 +1,6 @@
 //! A socket with a reader that yields to other tasks.
 //!
-//! A reader of small frames finds the next one in its buffer, or reads more: if its client sends fast
+//! A reader of small frames finds the following one in its buffer, or reads more: if its client sends fast
 //! enough, it never waits, and starves other clients. Here a read yields after each [`TURN_BYTES`].
 
 use std::io::Result;

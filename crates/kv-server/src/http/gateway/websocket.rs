@@ -63,7 +63,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const BEARER: &str = "Bearer";
 
-/// Messages of one client read before the task yields: a ping is answered immediately, by a write.
+/// Messages read before the task yields: a write, such as the pong of a ping, is done immediately.
 const TURN_MESSAGES: usize = 64;
 
 type GatewaySocket = WebSocketStream<BoundedIo<TokioIo<Upgraded>>>;
@@ -240,7 +240,7 @@ async fn receive(
     }
 }
 
-/// A client that waits for a response.
+/// A client waiting for a response.
 struct WebSocketClient<'a, S> {
     sink: &'a mut S,
     pings: Interval,
@@ -384,7 +384,8 @@ mod tests {
         }
     }
 
-    /// A client that takes `frames` frames and then none. It says nothing, or something all the time.
+    /// Measures the time until a client is disconnected that reads `frames` frames and then stops. It sends
+    /// continuously if `says` is true.
     async fn is_given_up(frames: usize, answer: impl Future<Output = Response>, says: bool) -> Duration {
         let sink = futures_util::sink::unfold(frames, async |left, _| match left {
             0 => std::future::pending().await,
@@ -408,7 +409,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_gone_is_noticed_whatever_the_call_waits_for() {
-        // The answer of a watch begins with the first request.
+        // A watch responds only after its first request.
         let given_up = is_given_up(usize::MAX, std::future::pending(), false).await;
         assert!(given_up <= 2 * PING_INTERVAL, "no answer yet: {given_up:?}");
         let silence =
@@ -425,7 +426,7 @@ mod tests {
         assert!(given_up <= PING_INTERVAL + STALL_TIMEOUT + Duration::from_secs(1), "a ping: {given_up:?}");
     }
 
-    /// It sends more than the call takes, and answers pings.
+    /// The client sends more than the call reads, and replies to pings.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_not_read_is_not_taken_for_gone() {
         let mut sink = pin!(futures_util::sink::drain().sink_map_err(|_| Error::ConnectionClosed));
@@ -440,7 +441,7 @@ mod tests {
             for _ in 0..3 {
                 body.recv().await;
             }
-            // Its pongs would be read from now on. There are none.
+            // Its pongs would be read here, but it sends none.
             std::future::pending::<()>().await;
         };
         let began = Instant::now();

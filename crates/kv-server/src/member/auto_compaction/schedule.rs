@@ -13,7 +13,7 @@ const SAMPLES: u32 = 10;
 /// Interval between checks in revision mode.
 const REVISION_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Compaction schedule of one member.
+/// A member's compaction schedule.
 #[derive(Debug)]
 pub(super) struct Schedule {
     retention: Retention,

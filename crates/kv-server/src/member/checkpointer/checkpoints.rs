@@ -1,4 +1,4 @@
-//! The handle of the store's thread.
+//! Handle of the store's thread.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::requests::{CheckpointRequests, CheckpointerShared, Install};
 
-/// How others talk to the thread. Cheap to clone.
+/// Sends requests to the store thread. Cheap to clone.
 #[derive(Clone)]
 pub struct Checkpoints {
     pub(super) shared: Arc<CheckpointerShared>,
@@ -17,8 +17,7 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// The end of an entry: how the store stands, and how far it has applied. Returns when applying may go
-    /// on.
+    /// Reports an applied entry with the store's memory pressure. Blocks while the store is full.
     pub fn entry_ended(&self, pressure: Pressure, applied: LogIndex) -> Result<(), Fatal> {
         let counted_from = LogIndex(self.shared.counted_from.load(Ordering::Relaxed));
         let is_counted = applied.entries_since(counted_from) >= self.shared.entries_max;
@@ -32,49 +31,49 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// A checkpoint as soon as may be.
+    /// Requests a checkpoint.
     pub fn request_checkpoint(&self) {
         self.ask(|wanted| wanted.checkpoint = true);
     }
 
-    /// A compaction was applied; its history may go.
+    /// Requests physical compaction, after a compaction was applied.
     pub fn compaction_began(&self) {
         self.ask(|wanted| wanted.compaction = true);
     }
 
-    /// The revision of the last compaction whose history is physically gone.
+    /// Returns the revision up to which history has been physically removed.
     pub fn compacted(&self) -> watch::Receiver<i64> {
         self.compacted.clone()
     }
 
-    /// From now on `listener` hears of every durable checkpoint, the present one first.
+    /// Calls `listener` with every durable checkpoint, the current one first.
     pub fn on_checkpoint(&self, listener: impl Fn(LogPosition) + Send + 'static) {
         self.ask(|wanted| wanted.listener = Some(Box::new(listener)));
     }
 
-    /// The newest durable checkpoint, pinned; `None` when the thread has ended.
+    /// Pins the latest durable checkpoint. `None` if the thread has exited.
     pub async fn export(&self) -> Option<Export> {
         let (answer, export) = oneshot::channel();
         self.ask(|wanted| wanted.exports.push(answer));
         export.await.ok()
     }
 
-    /// Everything that is pending, done now. False when the thread has ended.
+    /// Completes all pending work. False if the thread has exited.
     pub async fn defragment(&self) -> bool {
         let (answer, done) = oneshot::channel();
         self.ask(|wanted| wanted.defragments.push(answer));
         done.await.is_ok()
     }
 
-    /// Puts a received store in the place of the present one, and waits until that is done. For the apply
-    /// loop, which is the only one that changes the state.
+    /// Replaces the current store with a received one. Blocks until done. Called only by the apply loop,
+    /// which alone changes the state.
     pub fn install(&self, staged: StagedStore, present: Present) -> Result<(), Fatal> {
         let (done, installed) = mpsc::sync_channel(1);
         self.ask(|wanted| {
             assert!(wanted.install.is_none(), "the apply loop waits for each install");
             wanted.install = Some(Install { staged, present, done });
         });
-        // An error was reported by the thread itself, which has ended with it.
+        // The thread reports its own errors and exits, so a closed channel needs no report here.
         installed
             .recv()
             .map_err(|_| Fatal::new("wait for the install of a snapshot: the store's thread has ended"))

@@ -1,4 +1,4 @@
-//! What the store's thread does, one thing at a time.
+//! The loop of the store thread, which runs one task at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,17 +11,17 @@ use tokio::sync::{oneshot, watch};
 use super::requests::{CheckpointerShared, Install, Listener};
 use telemetry::metrics::{Metrics, Purpose, UnderWay};
 
-/// Keys visited in one step of a compaction: a lock hold well under a millisecond. etcd's batch is as large.
+/// Keys visited in one compaction step, as in etcd. The lock is held well under a millisecond.
 const COMPACT_KEYS_MAX: usize = 1000;
-/// Between two steps reads and writes have the machine to themselves; etcd pauses as long.
+/// Pause between two compaction steps that leaves the machine to reads and writes, as in etcd.
 const COMPACT_PAUSE: Duration = Duration::from_millis(10);
-/// After so long without a new entry a checkpoint delays no request, and the next start has nothing to
-/// replay.
+/// Time without new entries before a checkpoint. The checkpoint then delays no request, and the next start
+/// has no entries to replay.
 const IDLE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
-/// Even a trickle of entries that never rests is checkpointed this often.
+/// Maximum time between two checkpoints while entries keep arriving slowly.
 const TRICKLE: Duration = Duration::from_secs(60);
 
-/// What the thread owns.
+/// State owned by the thread.
 pub(super) struct Checkpointer {
     maintainer: Maintainer,
     store: Store,
@@ -30,18 +30,18 @@ pub(super) struct Checkpointer {
     listener: Option<Listener>,
     /// Applied position that is durable.
     durable: LogPosition,
-    /// Applied position when last looked at, and since when it is that one.
+    /// Last observed applied position, and the time when it was reached.
     seen: (LogPosition, Instant),
     last_checkpoint: Instant,
-    /// A compaction may be under way; true at the start, since one may have been cut short.
+    /// True if a compaction may be unfinished; true at the start, since a crash may have interrupted one.
     compacting: bool,
-    /// The last step made nothing: a read in progress needs the history that goes next.
+    /// True if the last step made no progress: a read in progress needs the history it would drop.
     is_held_up: bool,
-    /// Removed files are left to be closed.
+    /// True if removed files are still to be closed.
     is_closing: bool,
-    /// Defragment calls that wait for the steps under way, which go on without a pause for them.
+    /// Defragment calls waiting for pending steps, which run without pauses for them.
     defragments: Vec<oneshot::Sender<()>>,
-    /// When the first step of the present compaction began.
+    /// Start of the current compaction's first step.
     compacting_since: Option<Instant>,
     /// Bytes written as last counted.
     written: BytesWritten,
@@ -49,7 +49,7 @@ pub(super) struct Checkpointer {
     dropped_records: u64,
 }
 
-/// What one wait ended with.
+/// Tasks found by one wait.
 struct Turn {
     checkpoint: bool,
     stop: bool,
@@ -91,10 +91,11 @@ impl Checkpointer {
                 self.install(install, shared)?;
             }
             for answer in turn.exports {
-                // The caller may have gone.
+                // The caller may have disconnected.
                 let _gone = answer.send(self.maintainer.export());
             }
-            // A Defragment begins with a checkpoint: what it gives back is then no longer needed.
+            // A Defragment starts with a checkpoint, so that the space it frees is not needed by the
+            // previous one.
             let is_asked = turn.checkpoint || turn.stop || !turn.defragments.is_empty();
             if is_asked || self.resting() {
                 self.checkpoint(shared)?;
@@ -135,8 +136,9 @@ impl Checkpointer {
         }
     }
 
-    /// Something is unpersisted, and either nothing came for a while or the last checkpoint is long ago. Also
-    /// during a compaction, which may wait for a reader as long as that takes.
+    /// Reports whether changes are unpersisted and either no entry arrived for [`IDLE`] or the last
+    /// checkpoint is older than [`TRICKLE`]. Also applies during a compaction, which may wait for a reader
+    /// indefinitely.
     fn resting(&mut self) -> bool {
         let applied = self.store.applied();
         if self.seen.0 != applied {
@@ -162,7 +164,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// The store holds everything up to `applied`, also after a crash.
+    /// Records that the store holds all entries up to `applied` durably.
     fn is_durable(&mut self, applied: LogPosition, shared: &CheckpointerShared) {
         self.durable = applied;
         shared.counted_from.fetch_max(applied.index.0, Ordering::Relaxed);
@@ -186,7 +188,7 @@ impl Checkpointer {
             took = ?began.elapsed(),
             "installed a snapshot"
         );
-        // The received store may bring another compaction that is not finished.
+        // The received store may contain a different unfinished compaction.
         self.compacting = true;
         self.compacting_since = None;
         self.is_durable(applied, shared);
@@ -194,8 +196,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// One step. Between two of them everything else has its turn, checkpoints first: a Defragment delays a
-    /// writer that waits for a checkpoint by one step at most.
+    /// Runs one compaction step. Pending tasks run between two steps, checkpoints first: a Defragment
+    /// delays a writer waiting for a checkpoint by at most one step.
     fn compact(&mut self) -> Result<(), Fatal> {
         let step = match self.defragments.is_empty() {
             true => Maintainer::compact_step,
@@ -215,7 +217,8 @@ impl Checkpointer {
             CompactProgress::More | CompactProgress::Waiting => {}
             CompactProgress::Idle => {
                 self.compacting = false;
-                // An installed store may have finished what was asked of the one before the step.
+                // An installed store may already have completed the compaction that was requested for its
+                // predecessor.
                 if *self.announce.borrow() < asked {
                     self.announce.send_replace(asked);
                 }
@@ -236,7 +239,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Moves what the store counted since the last time into the metrics.
+    /// Adds the store's counters since the last call to the metrics.
     fn count_written(&mut self) {
         let new = self.maintainer.written();
         let old = std::mem::replace(&mut self.written, new);

@@ -80,8 +80,8 @@ impl Inner {
         caller.check_named().map_err(grpc_errors::refused).map_err(grpc_errors::passed_on)
     }
 
-    /// The lease that was named, or a new one where none was, and the transaction that uses it. A caller who
-    /// may not execute the transaction is granted no lease: each grant is an entry of the log.
+    /// Returns the named lease, or else a new one, and the transaction that uses it. A caller without
+    /// permission for the transaction is granted no lease: each grant is an entry of the log.
     pub async fn lease(
         &self,
         named: i64,

@@ -214,7 +214,7 @@ impl Call {
     }
 }
 
-/// Size up to which a short transaction is decoded in the calling task. All others use a blocking thread,
+/// Size up to which a short transaction is decoded in the calling task. Larger ones use a blocking thread,
 /// since they may have thousands of operations. Other messages have few fields.
 const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
 

@@ -20,7 +20,7 @@
 //! ```text
 //!   few keys in memory ──▶ the calling task
 //!   many keys ───────────▶ admitted, on a blocking thread
-//!   a large answer ──────▶ the same, piece by piece while it is sent
+//!   a large response ────▶ the same, piece by piece while it is sent
 //! ```
 //!
 //! A wrong estimate costs time, not memory: a read in the calling task stops at its bound, and moves to a

@@ -22,10 +22,11 @@ use grpc_server::http2::{Replies, Requests, StreamGone};
 /// Maximum size of a chunk to encode: a socket takes it in one write, after which the task yields.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Time in which the first request of a stream with a bad token is answered: it is canceled, as by etcd.
+/// Time until the first request of a stream with a bad token is canceled, as by etcd.
 const REJECTED_AFTER: Duration = Duration::from_secs(2);
 
-/// Serves a stream until the client sends something wrong or is gone. One with a bad token ends soon.
+/// Serves a stream until the client disconnects or sends an invalid request. A stream with a bad token is
+/// closed soon.
 pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: Replies) -> Status {
     // In a box, and only if it may be bad: the future of every other stream stays small.
     let rejection = member.auth.caller(&asker.credential).err().map(|_| Box::pin(reject(member, asker)));
@@ -58,7 +59,7 @@ fn encoder(member: &Member) -> Encoder {
     Encoder::new(member.ids.cluster, member.ids.member, member.limits.message_bytes_max())
 }
 
-/// Rechecks the watchers after each change of users and roles, if the member is configured to do so.
+/// Rechecks the watchers after users or roles change, if the member is configured to do so.
 async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status {
     let mut changes = member.auth.changes.clone();
     loop {

@@ -1,12 +1,11 @@
-//! Objects in a bucket. Endpoint, region and credentials come from the environment, by the names that AWS's
-//! tools use.
+//! Objects in a bucket. Endpoint, region and credentials come from AWS's usual environment variables.
 //!
-//! Two archivers at one prefix are not kept apart: their segments overlap, which a restore takes, and no
-//! segment of one replaces one of the other.
+//! Two archivers may share a prefix: their segments overlap, which a restore accepts, and neither
+//! overwrites the other's segments.
 //!
-//! The time and bytes of each try are limited, and what fails for a reason that may pass is tried again
-//! ([`super::tries`]): patiently where all would have to begin anew. What has never answered may be a
-//! mistyped endpoint, and is tried briefly.
+//! Each attempt is limited in time and bytes, and temporary failures are retried ([`super::tries`]): for
+//! long where the caller would have to start over, briefly while the endpoint has never responded, since it
+//! may be mistyped.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -29,11 +28,11 @@ use process::files;
 use process::log::causes;
 
 pub const SCHEME: &str = "s3://";
-/// Of a file that is sent, and of one that is fetched.
+/// Size of a part of an upload, and of a download.
 const PART_BYTES: usize = 8 << 20;
-/// Parts that are under way at once.
+/// Maximum concurrent parts.
 const PARTS_MAX: usize = 2;
-/// Longest time of one list: 16 million names at four pages of 1,000 a second.
+/// Timeout of a list: 16 million names at four pages of 1,000 a second.
 const LIST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// No name that an archiver makes is longer.
 const NAME_BYTES_MAX: usize = 64;
@@ -51,10 +50,10 @@ pub struct Bucket {
     runtime: Handle,
 }
 
-/// Who uses a bucket.
+/// User of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Begins anew after an error: a restore.
+    /// Starts over after an error: a restore.
     Reader,
     /// Tries again what fails, and sees a signal only then.
     Archiver,
@@ -97,7 +96,7 @@ impl Bucket {
         Bucket { brief, patient, user, has_answered: AtomicBool::new(false), prefix, runtime }
     }
 
-    /// What reads are asked of.
+    /// Returns the store that reads use.
     fn store(&self) -> &dyn ObjectStore {
         match self.user == User::Reader && self.has_answered.load(Relaxed) {
             true => &*self.patient,
@@ -128,7 +127,7 @@ impl Bucket {
             let mut upload = before(stop.clone(), begun).await?;
             let sent = before(stop.clone(), send(&mut *upload, file, name, io_error)).await;
             let Err(error) = sent else { return Ok(()) };
-            // An answer was lost: all parts are there, or none.
+            // The response was lost: either all parts exist or none.
             let made = before(stop, self.patient.head(&path).map_err(failed("read", name))).await;
             if made.is_ok_and(|made| made.size == bytes) {
                 return Ok(());
@@ -246,7 +245,7 @@ async fn send(
     upload.complete().map_ok(drop).await.map_err(failed("write", name))
 }
 
-/// What `work` gives, unless `stop` is first.
+/// Returns the result of `work`, unless `stop` completes first.
 async fn before<T>(
     stop: impl Future<Output = ()>,
     work: impl Future<Output = Result<T, PlaceError>>,

@@ -11,7 +11,7 @@ use super::super::inventory::{BASES, HEAD, IDENTITY, SEGMENTS};
 use super::error::{PlaceError, bytes_max};
 use process::files;
 
-/// Of files that are being written.
+/// Extension of files being written.
 const DRAFT: &str = "tmp";
 /// Held by the archiver that writes here.
 const LOCK: &str = "lock";
@@ -24,8 +24,8 @@ pub struct Local {
     _lock: Option<File>,
 }
 
-/// A file that is removed with this, unless it has become an object: what does not fit would take the space
-/// of all that comes after it.
+/// A draft that is removed on drop unless it has become an object. A draft that did not fit would take
+/// space from all later ones.
 #[derive(Debug)]
 pub struct Draft(pub PathBuf);
 
@@ -35,8 +35,8 @@ fn is_ours(name: &str) -> bool {
     [LOCK, IDENTITY, HEAD, BASES, SEGMENTS].contains(&name)
 }
 
-/// Refuses a directory that is neither an archive nor empty. An archiver first makes directories for its
-/// objects, then says whose archive it is.
+/// Rejects a directory that is neither an archive nor empty. An archiver creates the object directories
+/// first and then the file with its cluster ID.
 fn check_is_archive(root: &Path) -> Result<(), PlaceError> {
     if root.join(IDENTITY).exists() {
         return Ok(());
@@ -63,8 +63,8 @@ impl Local {
         Local { root: root.to_owned(), _lock: None }
     }
 
-    /// To write to. The directory is made; drafts of an archiver that was killed are removed. One that has
-    /// what no archiver has made is refused.
+    /// Opens or creates the directory for writing and removes the drafts of a killed archiver. Rejects a
+    /// directory with any file that an archiver does not create.
     pub fn take(root: &Path) -> Result<Local, PlaceError> {
         check_is_archive(root)?;
         let mut builder = fs::DirBuilder::new();
@@ -104,7 +104,7 @@ impl Local {
         self.adopt(&draft.0, name)
     }
 
-    /// Makes an object, in place of one of that name.
+    /// Writes an object, replacing an existing one.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PlaceError> {
         let (draft, path) = (self.write_draft(name, bytes)?, self.root.join(name));
         fs::rename(&draft.0, &path).map_err(failed("make", &path))?;
@@ -164,7 +164,7 @@ impl Local {
         sync_parent(&self.root.join(name))
     }
 
-    /// Removes an object that may be gone.
+    /// Removes an object, if it exists.
     pub fn remove(&self, name: &str) -> Result<(), PlaceError> {
         let path = self.root.join(name);
         match fs::remove_file(&path) {

@@ -26,41 +26,41 @@ use process::log::causes;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time without a byte of the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Slowest pace of the body of a request or response, after a grace: the slowest line that is served, which
-/// two parts of an upload share. A part of an upload gets less time than [`Tries::PATIENT`] has, so that a
-/// second try is made.
+/// Slowest pace of the body of a request or response, after a grace period: the slowest supported line,
+/// shared by two parts of an upload. A part's timeout is shorter than the retry time of [`Tries::PATIENT`],
+/// which leaves time for a second attempt.
 const BYTES_PER_SECOND_MIN: u64 = 32 << 10;
 /// Longest response that is no object. A page of a list has 1,000 names of at most 1 KiB, escaped.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
-/// Pages of one list: 16 million objects, which a segment every 5 s makes in 2.6 years.
+/// Maximum pages of a list: 16 million objects, or 2.6 years of a segment every 5 s.
 const PAGES_MAX: u32 = if cfg!(test) { 64 } else { 16 << 10 };
 /// In the query for a page after the first.
 const CONTINUED: &str = "continuation-token=";
-/// To put the parts of an upload together takes so many times longer.
+/// Factor on the timeout for the request that completes an upload.
 const COMPLETE_FACTOR: u32 = 10;
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What fails for a reason that may pass is tried again: no answer, 5xx, a connection that is refused or cut.
-/// Each try is limited.
+/// Retry policy for temporary failures: timeouts, 5xx, rejected or broken connections. Each attempt has a
+/// timeout.
 #[derive(Clone, Copy, Debug)]
 pub struct Tries {
     answer_within: Duration,
-    /// After this, none begins.
+    /// Time after which no further attempt starts.
     begin_within: Duration,
     pauses_max: Duration,
     tries_max: usize,
 }
 
 impl Tries {
-    /// For a caller that tries again by itself, and sees a signal only then; and for a place that has not
-    /// answered yet.
+    /// Policy for callers that retry by themselves and check for signals only between calls, and for
+    /// endpoints that have not responded yet.
     pub const BRIEF: Tries = Tries {
         answer_within: RESPONSE_TIMEOUT,
         begin_within: Duration::from_secs(5),
         pauses_max: Duration::from_secs(1),
         tries_max: 10,
     };
-    /// For one that would have to begin anew. A request is signed once, for 15 minutes.
+    /// Policy for callers that would have to start over. A signature is valid for 15 minutes.
     pub const PATIENT: Tries = Tries {
         begin_within: Duration::from_secs(300),
         pauses_max: Duration::from_secs(15),
@@ -88,7 +88,7 @@ impl Tries {
         self.answer_within * 2 / 3
     }
 
-    /// Time until the head of the answer.
+    /// Returns the timeout until the head of the response.
     fn limit(self, request: &HttpRequest) -> Duration {
         let is_of_upload = request.uri().query().is_some_and(|query| query.contains("uploadId="));
         if request.method() == Method::POST && is_of_upload {
@@ -151,7 +151,7 @@ struct LimitedClient {
     list: Mutex<ListProgress>,
 }
 
-/// How far the current list has come.
+/// Progress of the current list.
 #[derive(Debug, Default)]
 struct ListProgress {
     pages: u32,
@@ -244,7 +244,7 @@ impl LimitedClient {
         }
     }
 
-    /// Who waits for minutes should know what for.
+    /// Reports the reason of a long wait to the user.
     fn say(&self, host: &str, reason: &str) {
         let mut said = self.said.lock().expect("nothing panics with it");
         if self.tries.tries_max > Tries::BRIEF.tries_max && said.is_none_or(|at| at.elapsed() > LOG_INTERVAL)
@@ -255,7 +255,7 @@ impl LimitedClient {
     }
 }
 
-/// What comes in time.
+/// Returns the result of a future, unless it times out.
 async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, HttpError>>,

@@ -1,7 +1,6 @@
-//! What all endpoints say together.
+//! Combined documents of all endpoints.
 //!
-//! Rates and names of a cluster are sums over the members that answer: each counts the requests that it
-//! served itself.
+//! Rates and names of a cluster are sums over the responding members: each counts the requests it served.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use super::fetch::Absence;
 use telemetry::status::{Document, Severity};
 use telemetry::usage::Top;
 
-/// Which endpoints a table of sums covers.
+/// Scope of a table of sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     #[default]
@@ -19,7 +18,7 @@ pub enum Scope {
     One(usize),
 }
 
-/// Which names of a document.
+/// Name list of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedMember {
     Clients,
@@ -31,15 +30,15 @@ pub struct ClusterFigures {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// A member that others know, and of which no endpoint was given.
+/// A member that its peers list, but without a given endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnaskedMember {
     pub id: String,
     pub name: String,
     pub role: &'static str,
-    /// By the leader, or else by the first that says something.
+    /// Lag in entries, by the leader, or else by the first member that reports it.
     pub lag: Option<u64>,
-    /// Members that have a connection to it, of those that answer.
+    /// Number of responding members with a connection to it.
     pub linked: usize,
     pub asked: usize,
 }
@@ -64,7 +63,7 @@ impl ClusterFigures {
         ClusterFigures { endpoints: addresses.map(Endpoint::new).collect() }
     }
 
-    /// Endpoints that answer, one for each member: two addresses of a member count once.
+    /// Returns the responding endpoints, one per member: two addresses of a member count once.
     fn scoped(&self, scope: Scope) -> impl Iterator<Item = &Endpoint> {
         let mut seen = BTreeSet::new();
         let mut is_in = move |at: usize, document: &Document| match scope {
@@ -102,7 +101,7 @@ impl ClusterFigures {
         self.scoped(scope).filter_map(|endpoint| endpoint.rate(pick)).reduce(|a, b| a + b)
     }
 
-    /// Calls by method. None while no endpoint has answered twice.
+    /// Returns the calls by method. None until an endpoint has responded twice.
     pub fn calls(&self, scope: Scope) -> Option<BTreeMap<&str, Calls>> {
         let mut each = self.scoped(scope).filter_map(Endpoint::calls);
         let mut all = each.next()?;
@@ -134,7 +133,7 @@ impl ClusterFigures {
         if is_counted { TopNames::Rows(sums.into_values().collect()) } else { TopNames::NotCounted }
     }
 
-    /// Members without an endpoint, by what the others say of them.
+    /// Returns the members without an endpoint, as described by their peers.
     pub fn unasked(&self) -> Vec<UnaskedMember> {
         let asked: BTreeSet<&str> =
             self.endpoints.iter().filter_map(Endpoint::last).map(|it| it.id.as_str()).collect();
@@ -163,7 +162,8 @@ impl ClusterFigures {
         found.into_values().collect()
     }
 
-    /// Entries that a member lacks, as its leader counts them; else what it has not applied of its log.
+    /// Returns a member's lag in entries by its leader's count, or else its committed entries not
+    /// yet applied.
     pub fn lag_of(&self, document: &Document) -> Option<u64> {
         let by_leader = self
             .live()
@@ -184,13 +184,14 @@ impl ClusterFigures {
         self.scoped(Scope::All).filter_map(Endpoint::live).map(pick).reduce(|a, b| a + b)
     }
 
-    /// Endpoints where a server answers that has no figures.
+    /// Returns the number of endpoints with a server that does not serve documents.
     pub fn without_figures(&self) -> usize {
         let absences = self.endpoints.iter().filter_map(Endpoint::absence);
         absences.filter(|absence| matches!(absence, Absence::NoFigures(_))).count()
     }
 
-    /// The health as the members see it, the worst first, or the leader; term, and how many endpoints answer.
+    /// Returns the worst health that members report, or else the leader; the term; and the number of
+    /// responding endpoints.
     pub fn headline(&self) -> Headline {
         let live: Vec<&Document> = self.live().collect();
         let (without, all) = (self.without_figures(), self.endpoints.len());

@@ -8,23 +8,23 @@ use telemetry::status::Document;
 /// A figure of a document that only grows.
 pub type Pick = fn(&Document) -> f64;
 
-/// What is known of an endpoint.
+/// State of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoint {
     pub address: String,
     now: Option<Document>,
-    /// Of the same process, and older.
+    /// Previous document of the same process.
     before: Option<Document>,
     /// Why the last request brought no document.
     absence: Option<Absence>,
 }
 
-/// Calls of one method.
+/// Calls of a method.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
     pub per_second: f64,
     pub failed_per_second: f64,
-    /// Ends of buckets in microseconds, and the calls in each.
+    /// Calls by the upper bound of their bucket in microseconds.
     pub latency: BTreeMap<u64, f64>,
 }
 
@@ -55,7 +55,7 @@ impl Endpoint {
         Endpoint { address, ..Endpoint::default() }
     }
 
-    /// Takes the outcome of one request.
+    /// Records the outcome of a request.
     pub fn record(&mut self, outcome: Result<Document, Absence>) {
         let document = match outcome {
             Ok(document) => document,
@@ -80,12 +80,12 @@ impl Endpoint {
         }
     }
 
-    /// Its document, if it answered the last request.
+    /// Returns its document, if the last request succeeded.
     pub fn live(&self) -> Option<&Document> {
         self.now.as_ref().filter(|_| self.absence.is_none())
     }
 
-    /// The newest document, however old.
+    /// Returns the latest document, however old.
     pub fn last(&self) -> Option<&Document> {
         self.now.as_ref()
     }
@@ -94,7 +94,7 @@ impl Endpoint {
         self.absence.as_ref()
     }
 
-    /// Whether a request was answered, or failed.
+    /// Reports whether a request has completed.
     pub fn is_asked(&self) -> bool {
         self.now.is_some() || self.absence.is_some()
     }

@@ -1,4 +1,5 @@
-//! The document of one endpoint, with limits: one connection and one request each time, no redirects.
+//! Fetches the document of an endpoint, with limits: one connection and one request each time, no
+//! redirects.
 
 use std::io;
 use std::time::Duration;
@@ -17,11 +18,11 @@ use telemetry::status::Document;
 use transport::tls::{Dialer, Stream};
 
 const PATH: &str = "/ui/status.json";
-/// For connection, handshake, request and answer together.
+/// Timeout of connection, handshake, request and response together.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A document with 64 members, all methods and 200 names has some 150 KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Line and headers of an answer.
+/// Maximum size of the status line and headers of a response.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// An address that cannot be one of a metrics listener.
@@ -56,9 +57,9 @@ pub enum FetchError {
 /// Why an endpoint has no document, safe to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It does not answer as a member would.
+    /// The endpoint is unreachable, or does not respond like a member.
     Down(String),
-    /// An HTTP server answers that serves no documents, such as the client port of a member.
+    /// An HTTP server without documents responds, such as the client port of a member.
     NoFigures(String),
 }
 
@@ -139,7 +140,7 @@ impl DocumentSource {
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             body.map(|body| body.to_bytes()).map_err(|error| FetchError::Body(error.to_string()))
         });
-        // The connection has no separate task, so it ends with the request.
+        // The connection has no separate task, so it is closed with the request.
         match select(answered, connection).await {
             Either::Left((answered, _connection)) => answered,
             Either::Right((Ok(()), answered)) => match tokio::time::timeout(Duration::ZERO, answered).await {

@@ -1,4 +1,4 @@
-//! What the members say, safe to be shown: documents within limits, rates, sums.
+//! The members' documents, sanitized for display: limits, rates, sums.
 
 mod clean; // texts of servers
 

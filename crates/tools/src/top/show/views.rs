@@ -1,4 +1,4 @@
-//! Tables of a cluster's figures, one for each view.
+//! Tables of a cluster's metrics, one for each view.
 
 use super::super::figures::{
     Absence, Calls, ClusterFigures, Endpoint, NamedMember, Scope, TopNames, UnaskedMember,
@@ -166,7 +166,7 @@ const fn top_columns(name: &'static str) -> [Column; 4] {
     ]
 }
 
-/// Figures of a member that answers, after its name.
+/// Cells of a responding member, after its name.
 type Figures = fn(&ClusterFigures, &Endpoint, &Document) -> Vec<Cell>;
 
 /// A row for each endpoint, and one for each member that has none.
@@ -322,7 +322,7 @@ fn names(title: &'static str, columns: &'static [Column], names: TopNames, unnam
     Table { title, columns, rows, empty }
 }
 
-/// What the cluster holds, in the order in which a narrow screen drops it last.
+/// Contents of the cluster, ordered so that a narrow screen drops the last ones first.
 pub fn holdings(cluster: &ClusterFigures) -> Vec<(&'static str, String)> {
     let largest = |pick, format: fn(f64) -> String| Cell::figure(cluster.largest(pick), format).text;
     vec![
