@@ -1,11 +1,14 @@
-//! Checks the language of code and pages: words that usually make a sentence vague, and lines of code of at most
-//! 110 columns. Lines of pages have any length: to wrap them has joined commands into prose.
+//! Checks the language of code and pages:
+//!
+//! - words that usually make a sentence vague,
+//! - lines of code over 110 columns (wrapping of pages has joined commands into prose),
+//! - in comments of code, phrases that this field hardly uses, and doc comments that open with a fragment.
 //!
 //! usage: language LIMITS FILE…
 //!
-//! `LIMITS` has a line `GROUP WORDS LINES` for each group of files that still has such words or lines, with their
+//! `LIMITS` has a line `GROUP WORDS LINES PHRASES FRAGMENTS` for each group of files that still has some, with their
 //! numbers. A group is a crate, or a file outside of crates. A number above its limit is a fault. Limits may only
-//! fall: with `UPDATE_LANGUAGE=1` they are lowered to what was found. In Markdown, code blocks and tables are left out.
+//! fall: `UPDATE_LANGUAGE=1` lowers them to the numbers found. In Markdown, code blocks and tables are skipped.
 
 use std::collections::BTreeMap;
 use std::{env, fs};
@@ -29,10 +32,69 @@ const WORDS: &[&str] = &[
 /// The same, of two or three words.
 const PHRASES: &[&str] = &["as ever", "of its own", "of their own", "of our own"];
 
+/// Phrases of comments with an ordinary technical term in their place: *responds*, *rejects*, *in progress*,
+/// *finished*, *immediately*, *latest*, *membership changes*, *omitted*.
+const UNUSUAL: &[&str] = &[
+    "another one",
+    "answered",
+    "answers",
+    "asked",
+    "asks",
+    "at once",
+    "begun",
+    "change of",
+    "changes of",
+    "from now",
+    "go on",
+    "goes on",
+    "has ended",
+    "is looked at",
+    "left out",
+    "meanwhile",
+    "next one",
+    "one that",
+    "refused",
+    "refuses",
+    "so many",
+    "that wait",
+    "that waits",
+    "the newest",
+    "those of",
+    "those that",
+    "under way",
+    "what a",
+    "what was",
+];
+
+/// First words of a doc comment that begins with a clause or a preposition instead of a noun phrase or a verb.
+const FRAGMENTS: &[&str] =
+    &["As", "It", "Not", "Of", "One that", "Such", "Those", "What", "Which", "Who", "Whose"];
+
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 struct Counts {
     words: usize,
     lines: usize,
+    phrases: usize,
+    fragments: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        *self = self.pairwise(other, |a, b| a + b);
+    }
+
+    fn exceeds(self, limit: Counts) -> bool {
+        self.pairwise(limit, usize::max) != limit
+    }
+
+    fn pairwise(self, other: Counts, of: fn(usize, usize) -> usize) -> Counts {
+        Counts {
+            words: of(self.words, other.words),
+            lines: of(self.lines, other.lines),
+            phrases: of(self.phrases, other.phrases),
+            fragments: of(self.fragments, other.fragments),
+        }
+    }
 }
 
 fn main() {
@@ -45,11 +107,16 @@ fn main() {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("read {file}: {error}"));
         let group = group(&file);
         let counts = found.entry(group.clone()).or_default();
+        let mut before = "";
         for (number, line) in prose(&file, &text) {
             let mut one = count(line);
-            one.lines *= usize::from(!file.ends_with(".md"));
-            counts.words += one.words;
-            counts.lines += one.lines;
+            if file.ends_with(".md") {
+                one.lines = 0;
+            } else {
+                one.add(count_comment(before, line));
+            }
+            before = line;
+            counts.add(one);
             if one != Counts::default() {
                 shown.entry(group.clone()).or_default().push(format!("{file}:{number}: {}", line.trim()));
             }
@@ -58,7 +125,7 @@ fn main() {
     let mut faults = 0;
     for (group, counts) in &found {
         let limit = limits.get(group).copied().unwrap_or_default();
-        if counts.words > limit.words || counts.lines > limit.lines {
+        if counts.exceeds(limit) {
             faults += 1;
             println!("{group}: {counts:?}, over its limit of {limit:?}");
             shown[group].iter().take(20).for_each(|line| println!("  {line}"));
@@ -75,9 +142,13 @@ fn limits(text: &str) -> BTreeMap<String, Counts> {
     lines
         .map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
-            let [group, words, lines] = fields[..] else { panic!("a limit is GROUP WORDS LINES: {line}") };
+            let [group, words, lines, phrases, fragments] = fields[..] else {
+                panic!("not five fields: {line}")
+            };
             let number = |text: &str| text.parse().expect("a number");
-            (group.to_owned(), Counts { words: number(words), lines: number(lines) })
+            let (words, lines) = (number(words), number(lines));
+            let (phrases, fragments) = (number(phrases), number(fragments));
+            (group.to_owned(), Counts { words, lines, phrases, fragments })
         })
         .collect()
 }
@@ -85,13 +156,14 @@ fn limits(text: &str) -> BTreeMap<String, Counts> {
 /// The limits, lowered to what was found. Groups without faults have no line.
 fn lowered(limits: &BTreeMap<String, Counts>, found: &BTreeMap<String, Counts>) -> String {
     let mut text = String::from(
-        "# Group, vague words, lines over 110 columns: see language.rs. Limits may only fall.\n",
+        "# Group, vague words, lines over 110 columns, unusual phrases, fragments: see language.rs. Limits may only fall.\n",
     );
     for (group, limit) in limits {
         let now = found.get(group).copied().unwrap_or_default();
-        let now = Counts { words: now.words.min(limit.words), lines: now.lines.min(limit.lines) };
+        let now = now.pairwise(*limit, usize::min);
         if now != Counts::default() {
-            text.push_str(&format!("{group} {} {}\n", now.words, now.lines));
+            let Counts { words, lines, phrases, fragments } = now;
+            text.push_str(&format!("{group} {words} {lines} {phrases} {fragments}\n"));
         }
     }
     text
@@ -120,13 +192,40 @@ fn prose<'a>(file: &str, text: &'a str) -> Vec<(usize, &'a str)> {
 }
 
 fn count(line: &str) -> Counts {
+    let text = spaced(line);
+    let words = occurrences(&text, WORDS) + occurrences(&text, PHRASES);
+    let lines = usize::from(line.chars().count() > COLUMNS_MAX);
+    Counts { words, lines, ..Counts::default() }
+}
+
+/// Counts phrases in the comment of a line, and whether it opens a doc comment with a fragment. `before`: the line
+/// before it.
+fn count_comment(before: &str, line: &str) -> Counts {
+    let Some((_, comment)) = line.split_once("//") else { return Counts::default() };
+    let is_first = line.trim_start().starts_with("/// ") && !before.trim_start().starts_with("///");
+    let opening = comment.trim_start_matches('/').trim_start();
+    let opens_with = |start: &&str| {
+        opening
+            .strip_prefix(*start)
+            .is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_alphanumeric()))
+    };
+    let fragments = usize::from(is_first && FRAGMENTS.iter().any(|start| opens_with(&start)));
+    Counts { phrases: occurrences(&spaced(comment), UNUSUAL), fragments, ..Counts::default() }
+}
+
+/// The words of a line in lower case, with one space on each side.
+fn spaced(line: &str) -> String {
     let lower = line.to_lowercase();
     let words = lower.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-    let text = format!(" {} ", words.join(" "));
-    let phrases: usize = PHRASES.iter().map(|phrase| text.matches(&format!(" {phrase} ")).count()).sum();
-    let words = words.iter().filter(|word| WORDS.contains(word)).count();
-    Counts { words: words + phrases, lines: usize::from(line.chars().count() > COLUMNS_MAX) }
+    words.filter(|word| !word.is_empty()).fold(" ".to_owned(), |text, word| text + word + " ")
+}
+
+fn occurrences(text: &str, phrases: &[&str]) -> usize {
+    let count_of = |phrase: &&str| -> usize {
+        let wanted = format!(" {phrase} ");
+        text.match_indices(' ').filter(|(at, _)| text[*at..].starts_with(&wanted)).count()
+    };
+    phrases.iter().map(count_of).sum()
 }
 
 #[cfg(test)]
@@ -135,10 +234,22 @@ mod tests {
 
     #[test]
     fn words_and_columns_are_counted() {
-        assert_eq!(count("Nobody is told, as ever."), Counts { words: 3, lines: 0 });
+        let words = |words| Counts { words, ..Counts::default() };
+        assert_eq!(count("Nobody is told, as ever."), words(3));
+        assert_eq!(count("beside beside"), words(2));
         assert_eq!(count("beside_echo, besides, as everything was ever"), Counts::default());
         assert_eq!(count(&"─".repeat(110)), Counts::default());
-        assert_eq!(count(&"─".repeat(111)), Counts { words: 0, lines: 1 });
+        assert_eq!(count(&"─".repeat(111)), Counts { lines: 1, ..Counts::default() });
+    }
+
+    #[test]
+    fn phrases_and_fragments_of_comments_are_counted() {
+        let counts = |phrases, fragments| Counts { phrases, fragments, ..Counts::default() };
+        assert_eq!(count_comment("", "    /// What a caller asks for goes on."), counts(3, 1));
+        assert_eq!(count_comment("/// Returns the list.", "/// Of those that wait."), counts(2, 0));
+        assert_eq!(count_comment("", "/// Offset of the block."), counts(0, 0));
+        assert_eq!(count_comment("", "let answers = asked; // the newest"), counts(1, 0));
+        assert_eq!(count_comment("", "let answers = asked;"), counts(0, 0));
     }
 
     #[test]
@@ -150,13 +261,15 @@ mod tests {
 
     #[test]
     fn limits_only_fall() {
-        let limits = limits("# comment\ncrates/a 3 1\ncrates/b 1 0\nc.md 0 2\n");
+        let limits = limits("# comment\ncrates/a 3 1 9 4\ncrates/b 1 0 0 0\nc.md 0 2 0 0\n");
         let found = [("crates/a", 2, 5), ("crates/b", 0, 0), ("c.md", 1, 1), ("d.md", 7, 7)];
-        let found = found.map(|(group, words, lines)| (group.to_owned(), Counts { words, lines }));
+        let found = found.map(|(group, words, lines)| {
+            (group.to_owned(), Counts { words, lines, phrases: 5, fragments: 5 })
+        });
         let text = lowered(&limits, &found.into());
         assert_eq!(
             text.lines().skip(1).collect::<Vec<_>>(),
-            ["c.md 0 1", "crates/a 2 1"].map(str::to_owned)[..]
+            ["c.md 0 1 0 0", "crates/a 2 1 5 4"].map(str::to_owned)[..]
         );
     }
 
