@@ -86,7 +86,7 @@ impl MemoryLimit {
         true
     }
 
-    /// Counts a request that waits or fails because too little is left.
+    /// Counts a request that waits or fails because too little memory is left.
     pub fn note_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }

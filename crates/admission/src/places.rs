@@ -1,5 +1,5 @@
 //! A fixed number of places for connections. A newcomer beyond it displaces an unproven connection, or is
-//! refused.
+//! rejected.
 //!
 //! ```text
 //!   Silent ──first request──▶ Open ──first call with permission──▶ Kept
@@ -12,9 +12,10 @@
 //!   than a part of the places ([`SILENT_PART`]): connections that have just arrived have time for their
 //!   first request, and a flood of silent ones displaces its own.
 //! * Of each kind, the oldest connection of the caller with the most of that kind is displaced.
-//! * Kept connections hold their places until they close. While they hold all of them, newcomers are refused.
+//! * Kept connections hold their places until they close. While they hold all of them, newcomers are
+//!   rejected.
 //!
-//! Does not know what is done on a connection. Its owner closes it when it was displaced.
+//! Independent of a connection's protocol. The owner of a displaced connection closes it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -36,12 +37,12 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct TakenPlaces {
-    /// Places in use, without those of displaced connections.
+    /// Places in use, not counting displaced connections.
     total: usize,
     next: u64,
     silent: DisplaceableSet,
     open: DisplaceableSet,
-    /// Numbers of displaced places whose owners have not dropped them yet.
+    /// Numbers of displaced places that their owners have not dropped yet.
     displaced: HashSet<u64>,
 }
 
@@ -93,7 +94,7 @@ impl Holder {
         self.change_use(Use::Open);
     }
 
-    /// Notes a call with permission, or a known client: the connection is not displaced from now on.
+    /// Records a call with permission, or a known client: the connection is never displaced afterwards.
     pub fn keep(self: &Arc<Self>) {
         self.change_use(Use::Kept);
     }
@@ -125,8 +126,8 @@ impl Holder {
         }
     }
 
-    /// Returns when a place was given to another holder, also to an owner that asks later. To be awaited by
-    /// one task at a time.
+    /// Returns when the place was given to another holder, also if that happened before the call. To be
+    /// awaited by one task at a time.
     pub async fn displaced(&self) {
         self.displaced.notified().await;
         self.displaced.notify_one();

@@ -18,12 +18,12 @@
 //! * Ranges that are sent as they are produced (`rpc/kv/large`) hold only the positions of their keys,
 //!   which have a separate budget: a slow reader of a large range delays other large ranges and no other
 //!   read.
-//! * A read whose caller has gone ends within one step of its meter. Its turn and its memory are given back
-//!   then.
-//! * A transaction of many fields enters its gate before it is decoded, and so before all others. It holds
-//!   its pass until it is answered: while it waits there, it is in memory.
+//! * A read with a dropped caller stops within one step of its meter, and then releases its permit and
+//!   memory.
+//! * A transaction of many fields enters its gate before it is decoded, and so before all other gates. It
+//!   holds its pass until the response: while it waits there, it is in memory.
 //! * Gates share between callers, and their connections. Each has a bound on waiting; beyond it a read is
-//!   refused.
+//!   rejected.
 //!
 //! At most, reads take `ANSWER_BYTES` + `PLACE_BYTES` + three windows of 32 MiB: 272 MiB. Snapshots take
 //! 1 MiB each, 64 MiB together, and transactions `TXN_BYTES`.
@@ -122,7 +122,7 @@ const STREAM_KEY_BYTES: usize = 32 << 20;
 /// Part of it that each connection may always use.
 const STREAM_KEY_BYTES_ALWAYS: usize = 64 << 10;
 
-/// The gates of one member.
+/// Gates of a member.
 #[derive(Debug)]
 pub struct Admission {
     pub memory: Arc<MemoryLimit>,
@@ -353,7 +353,7 @@ pub fn charged(frame: Bytes, memory: Option<Pass>) -> Bytes {
     Bytes::from_owner(CountedFrame { frame, _memory: memory })
 }
 
-/// Held by the task that waits for a read; dropping it cancels the read.
+/// Held by the task waiting for a read; dropping it cancels the read.
 #[derive(Default)]
 pub struct Caller {
     gone: Arc<AtomicBool>,
@@ -371,7 +371,7 @@ impl Drop for Caller {
     }
 }
 
-/// A meter that cancels a read whose caller was dropped, without limiting its memory.
+/// A meter that cancels a read when its caller was dropped, without limiting its memory.
 pub struct CallerGone(Arc<AtomicBool>);
 
 impl Meter for CallerGone {
@@ -380,7 +380,7 @@ impl Meter for CallerGone {
     }
 }
 
-/// Memory of one read on a blocking thread.
+/// Memory of a read on a blocking thread.
 struct Allowance {
     memory: RefCell<Pass>,
     bytes_max: u64,

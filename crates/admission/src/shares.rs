@@ -1,4 +1,4 @@
-//! Shares of one bound: how much each client may hold without waiting, by the rule of [`base::Shares`].
+//! Shares of a bound: how much each client may hold without waiting, by the rule of [`base::Shares`].
 //!
 //! * Each client may always hold a small amount, so that clients that together hold everything do not lock
 //!   out a new one. The bound may be exceeded by that amount per client.

@@ -1,4 +1,4 @@
-//! Health of the cluster, as sentences derived from the status document of one member.
+//! Health of the cluster, as sentences derived from a member's status document.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@
 //! * A rate or a size of a coarse row is the mean of its fine rows, a time their largest, a count their sum.
 //! * Memory is bounded: 2 × 120 rows of [`FIGURES`] numbers of 4 bytes, 22 KiB, and one document.
 //!
-//! Knows no clock: who pushes decides when.
+//! Independent of the clock: the caller of `push` determines the interval.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -174,7 +174,7 @@ impl History {
     }
 }
 
-/// Reports whether these bytes have the form of [`History::json`]: older versions have another one.
+/// Reports whether these bytes have the form of [`History::json`]. Older versions have a different form.
 pub fn is_one(json: &[u8]) -> bool {
     let spans: BTreeMap<String, Span> = serde_json::from_slice(json).unwrap_or_default();
     let is_fit = |name: &str| {

@@ -16,7 +16,7 @@ use super::used::{Bounds, Needs};
 /// first calls of other clients always find capacity.
 const LEFT_TO_OTHERS: u64 = 4;
 
-/// A call that waits for a `P`.
+/// A call waiting for a `P`.
 pub(super) struct Waiter<P> {
     ticket: u64,
     weight: u64,

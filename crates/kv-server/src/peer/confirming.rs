@@ -82,7 +82,7 @@ fn asked_by(context: &Context, inbox: &dyn Inbox) -> Option<(Vec<FirstMember>, I
     let own = context.identity.member_id;
     let mut voters: Vec<u64> = others.iter().map(|member| member.id).collect();
     voters.extend(Some(own).filter(|_| !context.roster.is_learner()));
-    // An unconfirmed member knows no committed entry but the one at which its log begins.
+    // An unconfirmed member has no known committed entry except the one at which its log starts.
     let first = FirstState::of(inbox.commit(), context.identity.imported);
     let has_term = inbox.start().has_term;
     (!others.is_empty()).then(|| (others, Inquiry::new(own, &voters, first).with_term(has_term)))

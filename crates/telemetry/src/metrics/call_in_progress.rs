@@ -1,4 +1,4 @@
-//! A call in progress. A call whose client disconnects before its status counts as `Canceled`.
+//! A call in progress. It counts as `Canceled` if its client disconnects before its status.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +48,7 @@ impl Drop for CallInProgress {
     }
 }
 
-/// Counts the messages of one stream.
+/// Counts the messages of a stream.
 #[derive(Clone)]
 pub struct MessageCounter {
     metrics: Arc<Metrics>,

@@ -51,7 +51,7 @@ impl Metrics {
         self.audit.register(registry);
         self.health.register(registry);
         self.promotions.register(registry);
-        // A checkpoint is what is sent as Raft's snapshot: it is made durable once, under both names of etcd.
+        // Raft's snapshot is a checkpoint: it is persisted once, and counted under both names of etcd.
         let (name, help) =
             ("etcd_snap_fsync_duration_seconds", "Time to make a checkpoint of the store durable");
         registry.register(name, help, self.disk.backend_commit_seconds.clone());

@@ -1,7 +1,7 @@
 //! The text format for Prometheus.
 //!
-//! The library writes OpenMetrics. Prometheus' older text format, which every tool understands and which etcd
-//! answers by default, differs in two things: a counter's suffix belongs to its name, and there is no end
+//! The library writes OpenMetrics. Prometheus' older text format, which every tool understands and which is
+//! etcd's default, differs in two respects: a counter's suffix belongs to its name, and there is no end
 //! mark. Labels are sorted and bounds of buckets are spelled as Go's library does it, because scripts and
 //! queries match on their text: `le="1"`, never `le="1.0"`.
 
@@ -22,7 +22,7 @@ pub struct Exposition {
     registry: Registry,
 }
 
-/// Counters whose names have no `_total` in etcd.
+/// Counters without the suffix `_total` in etcd.
 const BARE_COUNTERS: [&str; 8] = [
     "etcd_server_learner_promote_successes",
     "etcd_server_learner_promote_failures",
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// All that is counted, as text.
+    /// Returns all metrics as text.
     fn text_of(metrics: &Arc<Metrics>) -> String {
         let mut registry = Registry::default();
         metrics.register(&mut registry);

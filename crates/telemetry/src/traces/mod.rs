@@ -148,7 +148,7 @@ impl Extractor for TraceHeaders<'_> {
     }
 }
 
-/// The span of one call. Completed on drop at the latest.
+/// Span of a call. Completed on drop at the latest.
 #[derive(Debug)]
 pub struct CallSpan {
     tracer: SdkTracer,

@@ -18,7 +18,7 @@ use super::sketch::Sketch;
 
 /// One in `SAMPLED` calls is sampled, on average.
 pub(super) const SAMPLED: u32 = 32;
-/// Length of a window. Exposed values are those of the last full window.
+/// Length of a window. Exposed values cover the last full window.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 /// Counters per exposed entry: keeps the error of a value below 1/16 of the mean entry.
 const COUNTERS_PER_ENTRY: usize = 16;

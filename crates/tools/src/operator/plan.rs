@@ -1,4 +1,4 @@
-//! The next step of a replacement, from the list of members alone.
+//! The next step of a replacement, determined from the member list only.
 //!
 //! ```text
 //!   OLD answers      add NEW as a learner ─▶ wait for its start ─▶ promote it ─▶ remove OLD

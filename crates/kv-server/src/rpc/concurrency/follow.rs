@@ -1,4 +1,4 @@
-//! The events of one key or prefix, from a watcher of the hub.
+//! The events of a key or prefix, from a watcher of the hub.
 //!
 //! Dropping it frees its watcher.
 
@@ -20,8 +20,8 @@ use crate::rpc::watch::{changed, review_now};
 /// Size of a chunk to encode.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A watcher in this process. Like clients' watchers, it is checked again after each change of users and
-/// roles, if the member is configured to do so.
+/// A watcher in this process. Like clients' watchers, it is checked again after users or roles change, if
+/// the member is configured to do so.
 pub struct Follow {
     member: Arc<Member>,
     asker: Asker,

@@ -8,7 +8,7 @@ use api::Method;
 
 use super::times::Times;
 
-/// Ends of the buckets in microseconds.
+/// Upper bounds of the buckets in microseconds.
 const ENDS_US: [u64; 11] =
     [5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000];
 

@@ -42,7 +42,7 @@ pub struct CallMetrics {
 /// Slow calls retained for the status page, in about 5 KiB.
 const SLOW_MAX: usize = 50;
 
-/// A call that took longer than `--warning-unary-request-duration`.
+/// A call slower than `--warning-unary-request-duration`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlowCall {
@@ -126,15 +126,15 @@ impl Latency {
     }
 }
 
-/// What is shown of a method in addition to its metrics. All since the start.
+/// Statistics of a method in the status document, in addition to its metrics. All since the start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallCounts {
-    /// Such as `etcdserverpb.KV/Put`.
+    /// Full name, such as `etcdserverpb.KV/Put`.
     pub method: String,
     pub ended: u64,
     pub failed: u64,
-    /// Ends of buckets in microseconds and the counts in them, without the empty ones. The bucket without an
-    /// end has the end of the one before.
+    /// Upper bounds of buckets in microseconds and their counts, without empty ones. The unbounded bucket
+    /// repeats the bound of the last bounded one.
     pub latency: Vec<(u64, u64)>,
 }
 
@@ -152,7 +152,7 @@ fn add(counter: &AtomicU64, count: usize) {
 }
 
 impl CallMetrics {
-    /// From now on, all calls are timed.
+    /// Enables timing of all calls.
     pub fn be_extensive(&self) {
         self.handling.get_or_init(Handling::default);
     }
@@ -167,7 +167,7 @@ impl CallMetrics {
         self.requests.ranged(time, succeeded);
     }
 
-    /// Counts the time of a call that has ended.
+    /// Counts the time of a completed call.
     pub(super) fn handled_within(&self, method: Method, time: Duration, succeeded: bool) {
         self.requests.handled(method, time, succeeded);
         if let Some(handling) = self.handling.get() {

@@ -24,7 +24,7 @@ const OTHER: usize = MINORS + 1;
 
 #[derive(Debug)]
 pub(super) struct RequestMetrics {
-    /// Of each method, those that failed and those that succeeded.
+    /// Failed and succeeded calls of each method.
     requests: Vec<[Times; 2]>,
     ranges: [Times; 2],
     /// Unary calls and streams, by version.

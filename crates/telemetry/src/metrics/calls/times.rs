@@ -8,13 +8,13 @@ use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
 #[derive(Debug)]
 pub(super) struct Times {
-    /// Ends of the buckets in microseconds. One more bucket has no end.
+    /// Upper bounds of the buckets in microseconds. One more bucket is unbounded.
     ends_us: &'static [u64],
     buckets: Box<[AtomicU64]>,
     nanoseconds: AtomicU64,
 }
 
-/// Ends of buckets, each twice the one before.
+/// Returns bounds of buckets, each twice the previous one.
 pub(super) const fn doubling<const N: usize>(first_us: u64) -> [u64; N] {
     let (mut ends, mut at) = ([first_us; N], 1);
     while at < N {
