@@ -81,7 +81,10 @@ mod tests {
         }
         let closed = async {
             let mut scraper = TcpStream::connect(address).await.unwrap();
-            scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            scraper
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                .await
+                .unwrap();
             let mut answer = String::new();
             scraper.read_to_string(&mut answer).await.unwrap();
             assert!(answer.contains("kv_archive_revision 0\n"), "{answer}");
