@@ -259,10 +259,20 @@ mod tests {
         assert!(error.starts_with(&format!("lookup {NAME} on {failing}: server failure")), "{error}");
     }
 
+    /// A server with truncated responses over UDP, and a listener at the same TCP port. The TCP port of an
+    /// attempt may be in use.
+    fn truncating_server() -> (SocketAddr, TcpListener) {
+        loop {
+            let at = server(|question| vec![answer(question, &[], PacketFlag::TRUNCATION, RCODE::NoError)]);
+            if let Ok(listener) = TcpListener::bind(at) {
+                return (at, listener);
+            }
+        }
+    }
+
     #[test]
     fn an_answer_that_was_cut_short_is_asked_for_by_tcp() {
-        let at = server(|question| vec![answer(question, &[], PacketFlag::TRUNCATION, RCODE::NoError)]);
-        let listener = TcpListener::bind(at).unwrap();
+        let (at, listener) = truncating_server();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut length = [0; 2];
@@ -277,8 +287,7 @@ mod tests {
 
     #[test]
     fn a_server_that_answers_a_byte_at_a_time_is_given_up() {
-        let at = server(|question| vec![answer(question, &[], PacketFlag::TRUNCATION, RCODE::NoError)]);
-        let listener = TcpListener::bind(at).unwrap();
+        let (at, listener) = truncating_server();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
