@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::log::{DurableState, NO_PART_TAKEN};
+use crate::log::DurableState;
 use crate::types::{LogIndex, NodeId, Term};
 use crate::wire::{Batch, change_batch};
 
@@ -67,15 +67,16 @@ fn read_batch(payload: &Bytes) -> Result<BatchSeen, String> {
 
 /// Decodes a state. The error describes the corruption.
 pub fn read_state(bytes: &[u8]) -> Result<StateSeen, String> {
-    let DurableState { hard, conf, catch_up } =
-        DurableState::decode(bytes).map_err(|error| error.to_string())?;
+    let state = DurableState::decode(bytes).map_err(|error| error.to_string())?;
+    let came_late = state.came_late();
+    let DurableState { hard, conf, .. } = state;
     Ok(StateSeen {
         term: Term(hard.term),
         vote: hard.vote,
         commit: LogIndex(hard.commit),
         voters: conf.voters,
         learners: conf.learners,
-        came_late: catch_up.is_some_and(|until| until != NO_PART_TAKEN),
+        came_late,
     })
 }
 

@@ -69,10 +69,8 @@ impl Core {
     /// Returns the facts that this member has about its start.
     pub fn start(&self) -> Start {
         let state = &self.raw.store().state;
-        let came_late = state.catch_up.is_some_and(|until| until != NO_PART_TAKEN);
-        let term_of_store =
-            if state.catch_up == Some(NO_PART_TAKEN) { self.raw.store().start().term } else { Term(0) };
-        let is_founder = !came_late && self.snapshots.store == StoreState::Whole;
+        let term_of_store = if self.has_started() { Term(0) } else { self.raw.store().start().term };
+        let is_founder = !state.came_late() && self.snapshots.store == StoreState::Whole;
         Start { is_founder, has_term: self.term() > term_of_store }
     }
 
@@ -81,8 +79,7 @@ impl Core {
     fn uncommitted(&self) -> Option<LogPosition> {
         let log = &self.raw.raft.raft_log;
         let start = self.raw.store().start().index;
-        let came_late = self.raw.store().state.catch_up.is_some_and(|until| until != NO_PART_TAKEN);
-        if came_late || start > LogIndex(1) || self.commit() > start {
+        if self.raw.store().state.came_late() || start > LogIndex(1) || self.commit() > start {
             return None;
         }
         let index = LogIndex(log.persisted.min(log.last_index())).max(start);

@@ -41,6 +41,11 @@ pub(crate) struct DurableState {
 pub(crate) const NO_PART_TAKEN: LogPosition = LogPosition::new(0, 0);
 
 impl DurableState {
+    /// Reports whether the member was confirmed in a cluster that had started before.
+    pub fn came_late(&self) -> bool {
+        self.catch_up.is_some_and(|until| until != NO_PART_TAKEN)
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         assert!(!self.conf.voters.is_empty() && !self.conf.voters.contains(&0), "a cluster without voters");
         assert!(self.hard.vote == 0 || self.hard.term > 0, "a vote in no term");
