@@ -21,7 +21,7 @@ try() {
     local mutant=$1 package=$2 target=$3 name=$4 log=$logs/$1.log begin=$SECONDS program verdict
     program=$(awk -v key="$package/$target" '$1 == key {print $2}' "$programs")
     cd "$root/crates/$package" || return
-    KV_MUTANT=$mutant timeout 600 "${program:-no-such-program}" --exact "$name" >"$log" 2>&1
+    KV_MUTANT=$mutant timeout 600 "${program:-no-such-program}" --include-ignored --exact "$name" >"$log" 2>&1
     case $? in
         0) verdict="MISSED (the test passes)" ;;
         101) verdict=caught ;;

@@ -50,6 +50,9 @@ impl ShareUse {
 
     /// Reports whether the connection and its caller leave enough of `bound` free.
     pub fn leaves_enough(&self, bound: u64) -> bool {
+        if crate::mutant("first-come-first-served") {
+            return self.total <= bound;
+        }
         bound.checked_sub(self.total).is_some_and(|free| self.needs() <= free)
     }
 

@@ -47,6 +47,9 @@ pub fn proposal(error: ProposeError) -> Status {
         // etcd returns the deadline error of an internal context here, with Go's message.
         ProposeError::NoLeader => deadline_exceeded(),
         ProposeError::Timeout => refused(Error::Timeout),
+        ProposeError::TimeoutLeaderFail if base::mutant("timeouts-without-a-reason") => {
+            refused(Error::Timeout)
+        }
         ProposeError::TimeoutLeaderFail => refused(Error::TimeoutDueToLeaderFail),
         ProposeError::TimeoutConnectionLost => refused(Error::TimeoutDueToConnectionLost),
         ProposeError::Stopped => refused(Error::Stopped),
@@ -367,6 +370,16 @@ mod tests {
                 "etcdserver: request is too large",
             ),
             (Raft::Timeout, Code::Unavailable, "etcdserver: request timed out"),
+            (
+                Raft::TimeoutLeaderFail,
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+            ),
+            (
+                Raft::TimeoutConnectionLost,
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to connection lost",
+            ),
             (Raft::Stopped, Code::Unavailable, "etcdserver: server stopped"),
         ] {
             check(&proposal(error), code, text);

@@ -37,6 +37,7 @@ pub fn open_fitting_store(
         Company::AsKnown => others_in_log(established).unwrap_or(identity.members.len().saturating_sub(1)),
         Company::Alone | Company::Forced => 0,
     };
+    let others = if base::mutant("opens-as-if-alone") { 0 } else { others };
     let opened = open_store::open(directory, log, others)?;
     let begins_elsewhere = identity.joined && opened.is_empty() && company == Company::AsKnown;
     let is_replaced = opened.store.applied() == IMPORTED_AT && came_late(established);

@@ -282,6 +282,9 @@ fn quorum_within(heartbeat: Duration, is_removed: bool) -> Duration {
 
 /// Logs one line and exits: this member must not acknowledge any request after this point.
 fn on_fatal(fatal: Fatal) {
+    if base::mutant("survives-a-fatal-error") {
+        return;
+    }
     shutdown::die(&causes(&fatal))
 }
 

@@ -409,8 +409,8 @@ impl<F: Fs> Wal<F> {
     fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         match std::mem::replace(&mut self.health, Health::Failed) {
             Health::Failing(error) => Err(error),
-            Health::Failed => Err(Error::Poisoned),
-            Health::Sound => {
+            Health::Failed if !base::mutant("goes-on-after-a-failure") => Err(Error::Poisoned),
+            Health::Sound | Health::Failed => {
                 // A step that panics leaves the log poisoned as well.
                 let done = step(self)?;
                 self.health = Health::Sound;

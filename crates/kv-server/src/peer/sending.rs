@@ -196,6 +196,9 @@ impl SnapshotSend {
             if matches!(error, mvcc::Error::Released) {
                 return Err("the space of the block files that it kept was needed".to_owned());
             }
+            if base::mutant("damage-ends-the-stream-only") {
+                return Err(causes(&error));
+            }
             // An unreadable block means that this member's store is corrupt. It must not be sent.
             shutdown::die(&format!("read the store to send it: {}", causes(&error)));
         }

@@ -113,7 +113,8 @@ impl Writer {
         state.applied = applied;
         state.digest.end_entry(applied.index);
         state.is_inside_entry = false;
-        if state.is_checkpoint_due(shared.options.checkpoint_due_bytes) {
+        let is_due = state.is_checkpoint_due(shared.options.checkpoint_due_bytes);
+        if is_due && !base::mutant("no-due-checkpoints") {
             state.take_checkpoint();
         }
         let pressure = if state.bytes_at_risk() >= shared.options.checkpoint_full_bytes {

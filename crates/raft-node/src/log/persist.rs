@@ -180,8 +180,11 @@ pub fn persist<F: Fs>(wal: &mut Wal<F>, jobs: Vec<PersistJob>) -> Result<(Receip
         }
         receipt.promises.extend(job.promises);
         release = job.release.or(release);
+        if base::mutant("sync-per-job") {
+            persisted.bytes += wal.sync()?.bytes;
+        }
     }
-    persisted.bytes = if releases_first { 0 } else { wal.sync()?.bytes };
+    persisted.bytes += if releases_first { 0 } else { wal.sync()?.bytes };
     let took_bytes = persisted.bytes > 0 || releases_first;
     assert!(took_bytes || persisted.entries == 0, "entries that took no bytes");
     assert_eq!(receipt.durable.number, number_before, "the receipt covers all jobs");

@@ -146,7 +146,8 @@ impl<P> Proposals<P> {
         for waiting in &self.waiting {
             let with_this = bytes + waiting.command.len() + COMMAND_OVERHEAD;
             let is_change = waiting.travel == Travel::AsChange;
-            if count > 0 && (with_this > self.batch_bytes_max || is_change) {
+            let is_full = with_this > self.batch_bytes_max || base::mutant("one-command-batches");
+            if count > 0 && (is_full || is_change) {
                 break;
             }
             (count, bytes) = (count + 1, with_this);
