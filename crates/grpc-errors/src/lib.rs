@@ -78,7 +78,7 @@ pub fn read(failure: Failure) -> Status {
 
 /// A record of the server itself cannot be read.
 pub fn record(fatal: ApplyError) -> Status {
-    tracing::error!(error = %fatal, cause = ?fatal.source(), "read of a server record failed");
+    tracing::error!(error = %fatal, cause = ?fatal.source(), "reading a server record failed");
     Status::internal("etcdserver: the store cannot be read")
 }
 
@@ -137,7 +137,7 @@ pub fn stream(refusal: StreamRefusal) -> Status {
 
 /// A blocking task panicked, or the runtime is shutting down.
 pub fn task(error: &tokio::task::JoinError) -> Status {
-    tracing::error!(error = %error, "a read ended without an answer");
+    tracing::error!(error = %error, "read finished without a response");
     Status::internal("etcdserver: the read ended without an answer")
 }
 
@@ -170,7 +170,7 @@ pub fn leader_missing() -> Status {
 
 /// A task panicked, or the runtime is shutting down.
 pub fn unfinished(error: &tokio::task::JoinError) -> Status {
-    tracing::error!(error = %error, "a call ended without an answer");
+    tracing::error!(error = %error, "call finished without a response");
     Status::internal("etcdserver: the call ended without an answer")
 }
 

@@ -163,7 +163,7 @@ where
             }
             Err(error) if is_the_peers(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "accept failed; trying again");
+                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "accept failed; retrying");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }

@@ -112,7 +112,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let runtimes = Runtimes::build(secure).map_err(NodeError::Runtime)?;
     runtimes.clients.spawn(async {
         if let Err(error) = log::follow_signals().await {
-            tracing::warn!(%error, "signals do not change the log");
+            tracing::warn!(%error, "cannot install signal handlers for the log");
         }
     });
     let threads = HandshakeThreads { clients: runtimes.tls().handle(), peers: runtimes.peer_tls().handle() };
@@ -469,7 +469,7 @@ impl Running {
         }
         self.member.raft.stop();
         if timeout(RESPONSE_TIMEOUT, permits.drained()).await.is_err() {
-            tracing::warn!("some client connections did not end in time");
+            tracing::warn!("some client connections did not close in time");
         }
         let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
         let audit = self.member.audit.clone();
@@ -485,7 +485,7 @@ impl Running {
         self.peers_stopper.stop();
         match closed {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::error!("a thread panicked while the member stopped"),
+            Ok(Err(_)) => tracing::error!("thread panicked during shutdown"),
             Err(_) => return Err(NodeError::Close),
         }
         Ok(())

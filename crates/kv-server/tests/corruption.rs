@@ -82,7 +82,7 @@ async fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state()
     fs::remove_dir_all(&cluster.members[1].data_dir).unwrap();
     import(&cluster.members[1], &other);
     cluster.members[1..].iter_mut().for_each(Member::launch);
-    cluster.members[1].running().wait_for("has taken no part yet");
+    cluster.members[1].running().wait_for("waiting for a majority of peers");
     assert_eq!(cluster.members[2].running().said().matches("elected leader").count(), 0);
     cluster.members[0].launch();
     cluster.members.iter().for_each(Member::wait_ready);

@@ -429,7 +429,7 @@ fn check_own_urls(
             let found = loop {
                 match resolve(url) {
                     Err(error) if attempts < attempts_max => {
-                        tracing::warn!(%url, %error, "own name does not resolve yet; trying again");
+                        tracing::warn!(%url, %error, "advertised peer hostname does not resolve; retrying");
                         attempts += 1;
                         std::thread::sleep(pause);
                     }

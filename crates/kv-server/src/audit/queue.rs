@@ -264,13 +264,13 @@ impl<W: Write> LogWriter<W> {
                 self.noted = lost;
                 self.metrics.lines.inc_by(lines.len() as u64);
                 if std::mem::replace(&mut self.is_failing, false) {
-                    tracing::info!("the audit log is written again");
+                    tracing::info!("audit log is writable again");
                 }
             }
             Err(error) => {
                 self.metrics.lost.inc_by(lines.len() as u64);
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(%error, "the audit log cannot be written; its lines are lost");
+                    tracing::warn!(%error, "audit log cannot be written; lines are lost");
                 }
             }
         }

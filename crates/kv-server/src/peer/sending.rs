@@ -113,12 +113,12 @@ impl Senders {
             let run = || send.run(&*reporter, &replaced, &stop);
             // Always report: Raft sends this peer no messages until then.
             if catch_unwind(AssertUnwindSafe(run)).is_err() && !replaced.is_stopped() {
-                tracing::error!(peer = format!("{to:x}"), "the sender of a snapshot panicked");
+                tracing::error!(peer = format!("{to:x}"), "snapshot sender panicked");
                 reporter.report_snapshot(to, SnapshotOutcome::Failed);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("snapshot-out".to_owned()).spawn(body) {
-            tracing::warn!(%error, "no thread to send a snapshot with");
+            tracing::warn!(%error, "cannot start a thread to send a snapshot");
             inbox.report_snapshot(to, SnapshotOutcome::Failed);
         }
     }
@@ -163,10 +163,10 @@ impl SnapshotSend {
             }
             Some(Err(error)) => {
                 figures.send_failures.get_or_create(&labels).inc();
-                tracing::warn!(peer = labels.To, error, "a snapshot was not sent");
+                tracing::warn!(peer = labels.To, error, "sending a snapshot failed");
                 inbox.report_snapshot(to, SnapshotOutcome::Failed);
             }
-            None => tracing::info!(peer = labels.To, "gave up a snapshot that was being sent"),
+            None => tracing::info!(peer = labels.To, "snapshot transfer aborted"),
         }
     }
 

@@ -253,7 +253,7 @@ impl PeerServer {
         } else if reason.starts_with(MEMBER_MISMATCH) {
             tracing::warn!(from, reason, unlogged, "ignored streaming request; ID mismatch");
         } else {
-            tracing::warn!(from, reason, unlogged, "refused a peer");
+            tracing::warn!(from, reason, unlogged, "rejected a peer");
         }
     }
 
@@ -500,7 +500,7 @@ async fn settle(incoming: ReceivePlace, inbox: Arc<dyn Inbox>, at: LogPosition) 
             return;
         }
     }
-    tracing::warn!(applied = at.index.0, "Raft did not hear of a received snapshot");
+    tracing::warn!(applied = at.index.0, "received snapshot was not reported to Raft");
     incoming.discard_soon(at);
 }
 

@@ -294,7 +294,7 @@ fn files_that_change_are_used_and_broken_ones_are_not() {
         let path = files.path(name).display().to_string();
         let process = cluster.members[0].running();
         process.wait_for(&format!("{path}: "));
-        assert!(process.said().contains("certificates cannot be reloaded; the last ones stay in use"));
+        assert!(process.said().contains("certificate reload failed; keeping the current certificates"));
         assert_eq!(caller.health(port), Served, "{name} is broken");
         files.write(name, &good);
     }

@@ -102,7 +102,7 @@ pub fn start(settings: &LogSettings) -> Result<(), LogError> {
         let has_file = outputs.iter().any(|output| matches!(output, LogOutput::File(_)));
         let _only_here = RUNNING.set(Running { outlets, set_level, level: *level, has_file });
         if rotation.as_ref().is_some_and(|rotation| rotation.wants_local_times) {
-            tracing::warn!("names of rotated log files have UTC times, also with localtime");
+            tracing::warn!("rotated log files have UTC timestamps despite localtime");
         }
     }
     Ok(())
@@ -145,7 +145,7 @@ pub async fn follow_signals() -> io::Result<()> {
             Some(()) = as_before.recv() => running.level,
             Some(()) = next(&mut moved) => {
                 running.outlets.iter().for_each(Outlet::reopen);
-                tracing::info!("opened the log files again");
+                tracing::info!("reopened the log files");
                 continue;
             }
             else => return Ok(()),

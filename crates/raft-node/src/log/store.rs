@@ -347,7 +347,7 @@ impl Storage for LogStore {
             |fatal| {
                 // Logged immediately: for committed entries raft-rs panics on "not now", with a message that
                 // names no file.
-                tracing::error!(error = base::causes(&fatal), "the log cannot be read");
+                tracing::error!(error = base::causes(&fatal), "log segment cannot be read");
                 self.failure.borrow_mut().get_or_insert(fatal);
                 StorageError::LogTemporarilyUnavailable.into()
             },

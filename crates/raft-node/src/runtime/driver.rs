@@ -439,7 +439,7 @@ impl<O: Send + 'static> Driver<O> {
             let _ = reply.send(Err(TransferError::NoCandidate)); // As above.
             return Ok(());
         };
-        tracing::info!(to = heir, "handing over leadership");
+        tracing::info!(to = heir, "transferring leadership");
         self.node.handle(Event::TransferLeader { to: heir })?;
         self.transfers.push(Transfer { ticks_left: self.transfer_ticks, reply });
         Ok(())

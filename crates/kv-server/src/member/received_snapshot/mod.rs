@@ -171,7 +171,7 @@ impl ReceivePlace {
         };
         let thread = std::thread::Builder::new().name("snapshot-in".to_owned()).spawn(write);
         if let Err(error) = thread {
-            tracing::warn!(%error, "no thread to receive a snapshot with");
+            tracing::warn!(%error, "cannot start a thread to receive a snapshot");
             return Err(ReceiveError::Stopping);
         }
         Ok(Reception { stream, chunks, written, finish: Some(finish), replaced })
@@ -308,7 +308,7 @@ impl PlaceShared {
         let shared = Arc::clone(self);
         let wiping = std::thread::Builder::new().name("snapshot-wipe".to_owned());
         if let Err(error) = wiping.spawn(move || shared.wipe(received)) {
-            tracing::warn!(%error, "no thread to remove a received snapshot with; the next one or the next start does it");
+            tracing::warn!(%error, "cannot start a thread to remove a received snapshot; retrying later");
         }
     }
 

@@ -286,7 +286,7 @@ impl WatchThread {
         let mut run = HubThread::new(Hub::new(store, limits), mail, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| run.run()));
-            let panicked = || Err(Fatal::new("the watch thread panicked"));
+            let panicked = || Err(Fatal::new("watch thread panicked"));
             if let Err(fatal) = ended.unwrap_or_else(|_| panicked()) {
                 on_fatal(fatal);
             }
@@ -303,7 +303,7 @@ impl WatchThread {
         self.watching.shared.stops.store(true, SeqCst);
         self.watching.shared.waker.mail_arrived();
         if self.thread.join().is_err() {
-            tracing::error!("the watch thread panicked");
+            tracing::error!("watch thread panicked");
         }
     }
 }

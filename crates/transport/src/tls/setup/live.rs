@@ -106,7 +106,7 @@ impl Reload {
             })
             .await
             else {
-                tracing::error!("the task that reloads certificates panicked: they are reloaded no more");
+                tracing::error!("certificate reload task panicked; certificates will not be reloaded");
                 return;
             };
             self = checked;
@@ -120,11 +120,11 @@ impl Reload {
             match at.duration_since(now) {
                 Err(_) => tracing::warn!(
                     port, certificate = %path, not_after,
-                    "a certificate has expired; replace its files, without a restart"
+                    "certificate has expired; replace the files, no restart is needed"
                 ),
                 Ok(left) if left < WARNED_BEFORE => tracing::warn!(
                     port, certificate = %path, not_after,
-                    "a certificate expires within 14 days; replace its files, without a restart"
+                    "certificate expires within 14 days; replace the files, no restart is needed"
                 ),
                 Ok(_) => {}
             }
@@ -150,7 +150,11 @@ impl Reload {
             Err(error) => {
                 let text = causes(&error);
                 if self.said.as_ref() != Some(&text) {
-                    tracing::error!(port = ?used, error = text, "certificates cannot be reloaded; the last ones stay in use");
+                    tracing::error!(
+                        port = ?used,
+                        error = text,
+                        "certificate reload failed; keeping the current certificates"
+                    );
                     self.said = Some(text);
                 }
             }
