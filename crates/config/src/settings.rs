@@ -156,17 +156,17 @@ pub struct Connections {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
-        "expected IP in URL for binding ({0}): write an address of this host, or 0.0.0.0 for all of them"
+        "expected IP in URL for binding ({0}): use an address of this host, or 0.0.0.0 for all addresses"
     )]
     Bind(String),
     #[error(
-        "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}: give \
-         one of them another port"
+        "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}: use \
+         different ports"
     )]
     BindTwice(String),
     #[error(
-        "--advertise-client-urls is required when --listen-client-urls is set explicitly: give the URLs that \
-         clients dial"
+        "--advertise-client-urls is required when --listen-client-urls is set explicitly: set the URLs \
+         that clients dial"
     )]
     AdvertiseMissing,
     #[error(
@@ -179,9 +179,9 @@ pub enum SettingsError {
          the host that other members dial"
     )]
     AdvertisePeer(String),
-    #[error("--heartbeat-interval must be >0 (set to 0ms): leave it out for the default")]
+    #[error("--heartbeat-interval must be >0 (set to 0ms): omit it for the default")]
     HeartbeatZero,
-    #[error("--election-timeout must be >0 (set to 0ms): leave it out for the default")]
+    #[error("--election-timeout must be >0 (set to 0ms): omit it for the default")]
     ElectionZero,
     #[error(
         "--election-timeout[{election_ms}ms] should be at least as 5 times as \
@@ -215,7 +215,7 @@ pub enum SettingsError {
     Discovery(#[from] DiscoverySettingsError),
     #[error(transparent)]
     Retention(#[from] RetentionError),
-    #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
+    #[error("--local-cluster chooses names, URLs and directories: omit --{0}")]
     LocalCluster(&'static str),
     #[error("--local-cluster must be 1, 3 or 5, not {0}")]
     LocalClusterSize(u64),

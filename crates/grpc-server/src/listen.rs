@@ -92,7 +92,7 @@ fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Res
         return Ok(listener);
     }
     let address = url.bind_address().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
+        io::Error::new(io::ErrorKind::InvalidInput, "the host is not an address of this machine")
     })?;
     // Like Go: the unspecified address is dual-stack, where the system has IPv6.
     let (socket, address) = match TcpSocket::new_v6() {

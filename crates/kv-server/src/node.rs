@@ -64,7 +64,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    #[error("start the threads that serve sockets")]
+    #[error("start the socket threads")]
     Runtime(#[source] std::io::Error),
     #[error(transparent)]
     Descriptors(#[from] TooFew),
@@ -80,7 +80,7 @@ pub enum NodeError {
     OpenStore(#[from] OpenStoreError),
     #[error("read the store")]
     State(#[from] state_machine::ApplyError),
-    #[error("start the store's thread")]
+    #[error("start the store thread")]
     StoreThread(#[source] std::io::Error),
     #[error("start the watch thread")]
     WatchThread(#[source] std::io::Error),
@@ -99,7 +99,7 @@ pub enum NodeError {
     #[error("wait for signals")]
     Signals(#[source] std::io::Error),
     #[error(
-        "write a last checkpoint: it did not end within {CLOSE_TIMEOUT:?}; what was acknowledged is in the log"
+        "write the last checkpoint: timed out after {CLOSE_TIMEOUT:?}; all acknowledged writes are in the log"
     )]
     Close,
 }

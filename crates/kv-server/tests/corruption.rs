@@ -214,7 +214,7 @@ async fn a_whole_cluster_that_compares_at_its_start_does_not_wait_for_itself() {
     let said: Vec<String> = cluster.members.iter().map(|member| member.running().said()).collect();
     let left_out: Vec<&str> =
         said.iter().flat_map(|said| said.lines()).filter(|line| line.contains(NO_HASH)).collect();
-    let are_probed = left_out.iter().all(|line| line.contains("it does not serve members"));
+    let are_probed = left_out.iter().all(|line| line.contains("it does not serve peers yet"));
     assert!(!left_out.is_empty() && are_probed, "{left_out:#?}");
     assert!(said.iter().all(|said| said.contains("initial corruption checking passed")), "{said:?}");
     // The other members serve by now, so that this member is compared.

@@ -121,7 +121,7 @@ async fn a_damaged_store_is_set_aside_and_rebuilt() {
     member.launch();
     member.wait_ready();
     let said = member.running().said();
-    for text in ["000001.blk is damaged at byte", "store.damaged-1", "rebuilding the store from the log"] {
+    for text in ["000001.blk is corrupt at byte", "store.damaged-1", "rebuilding the store from the log"] {
         assert!(said.contains(text), "{text:?} is not in {said}");
     }
     assert_eq!(member.get("a").await.as_deref(), Some("1"));
@@ -278,7 +278,7 @@ async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
     let (status, said) = cluster.members[leader].process.take().unwrap().wait_end();
     assert_eq!(status.code(), Some(1), "{said}");
     let last = said.lines().last().unwrap();
-    assert!(last.contains("read the store to send it") && last.contains(".blk is damaged at byte"), "{last}");
+    assert!(last.contains("read the store to send it") && last.contains(".blk is corrupt at byte"), "{last}");
     cluster.members[follower].running().wait_for("installed a snapshot");
     cluster.members[follower].wait_ready();
     cluster.members[leader].launch();

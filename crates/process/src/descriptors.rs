@@ -39,8 +39,8 @@ pub struct Descriptors {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}: raise it, or \
-     LimitNOFILE of its unit"
+    "the open file limit (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}: raise it, or \
+     LimitNOFILE of the systemd unit"
 )]
 pub struct TooFew {
     limit: u64,

@@ -25,15 +25,15 @@ pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
 /// Reasons to reject a file, and I/O errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotReadError {
-    #[error("the file is damaged")]
+    #[error("the file is corrupt")]
     Damaged(#[from] crate::bbolt::Error),
-    #[error("the file has no bucket \"{0}\": it is not a database of etcd")]
+    #[error("the file has no bucket \"{0}\": not an etcd database")]
     NoBucket(&'static str),
     #[error("bucket \"{bucket}\", key {key}: {what}")]
     Record { bucket: &'static str, key: String, what: &'static str },
     #[error("bucket \"{bucket}\", key {key}")]
     Refused { bucket: &'static str, key: String, source: mvcc::Error },
-    #[error("revision {newest} cannot be raised by {bump}: {BUMPED_REVISION_MAX} is the highest")]
+    #[error("revision {newest} cannot be increased by {bump}: the maximum is {BUMPED_REVISION_MAX}")]
     Bump { newest: i64, bump: i64 },
     #[error("write the store")]
     Store(#[from] mvcc::Error),
@@ -159,8 +159,7 @@ fn change<'s>(
 ) -> Result<Change<'s>, SnapshotReadError> {
     match is_tombstone {
         true => Ok(Change::Delete { revision, key: &stored.key }),
-        false => put(revision, stored)
-            .ok_or_else(|| bad("key", key, "a pair of another revision than its key says")),
+        false => put(revision, stored).ok_or_else(|| bad("key", key, "the revision differs from the key's")),
     }
 }
 
@@ -230,7 +229,7 @@ impl<S: Source> BucketFile<'_, S> {
         while let Some((key, value)) = meta.next_pair()? {
             if key == record::LINEAGE {
                 let lineage = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                return lineage.ok_or_else(|| bad("meta", key, "no identity of a history"));
+                return lineage.ok_or_else(|| bad("meta", key, "not a history ID"));
             }
         }
         Ok(Lineage::default())
@@ -257,7 +256,7 @@ impl<S: Source> BucketFile<'_, S> {
         while let Some((key, value)) = cursor.next_pair()? {
             let lease = StoredLease::decode(value).map_err(|_| bad("lease", key, "not a lease"))?;
             if key != lease.id.to_be_bytes() || lease.id == 0 {
-                return Err(bad("lease", key, "holds another lease than its key says"));
+                return Err(bad("lease", key, "the lease differs from the key's"));
             }
             if lease.ttl > TTL_MAX {
                 return Err(bad("lease", key, "a TTL beyond etcd's maximum"));

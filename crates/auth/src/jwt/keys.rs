@@ -48,13 +48,13 @@ pub enum KeyError {
     NotPem,
     #[error("key is not a valid {0} key")]
     Kind(&'static str),
-    #[error("the elliptic curve of the key is not that of the method")]
+    #[error("the key's elliptic curve does not match the signing method")]
     Curve,
-    #[error("the private key has no public part, and there is no pub-key")]
+    #[error("the private key has no public part, and pub-key is not set")]
     NoPublicPart,
-    #[error("RSA keys have 2048 to 8192 bits, and this one has {} at most", .0 * 8)]
+    #[error("invalid RSA key size: at most {} bits, expected 2048 to 8192", .0 * 8)]
     ModulusBytes(usize),
-    #[error("the key is refused")]
+    #[error("the key is rejected")]
     Refused(#[from] Unusable),
 }
 

@@ -38,9 +38,10 @@ pub enum OpenStoreError {
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: std::io::Error },
     #[error(
-        "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this member is alone: nothing is \
-         left to rebuild it from. Put back a copy of the whole data directory {} that was made while the member was stopped \
-         (`cp -a COPY DIRECTORY`), or make another one from a snapshot with `kv-server restore`",
+        "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this \
+         member is alone: it cannot be rebuilt. Put back a copy of the whole data directory {} that was \
+         made while the member was stopped (`cp -a COPY DIRECTORY`), or make another one from a snapshot \
+         with `kv-server restore`",
         store.display(),
         directory.display()
     )]

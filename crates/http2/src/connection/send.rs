@@ -30,7 +30,7 @@ pub enum SendResult {
 
 /// The stream was reset or closed, or the call does not fit its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the stream is gone")]
+#[error("the stream is closed")]
 pub struct StreamEnded;
 
 /// Body bytes of a response that may be written immediately, ahead of waiting streams. Larger ones are sent

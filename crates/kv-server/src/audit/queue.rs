@@ -42,9 +42,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why the audit log cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    #[error("open the audit log {path}")]
+    #[error("open audit log {path}")]
     Open { path: String, source: std::io::Error },
-    #[error("start the thread of the audit log")]
+    #[error("start the audit log thread")]
     Thread(#[source] std::io::Error),
 }
 

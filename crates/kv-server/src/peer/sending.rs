@@ -172,7 +172,7 @@ impl SnapshotSend {
 
     async fn carry(self) -> Result<(LogPosition, u64), String> {
         let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
-        let export = self.checkpoints.export().await.ok_or("the store's thread has ended")?;
+        let export = self.checkpoints.export().await.ok_or("the store thread exited")?;
         let (applied, bytes) = (export.applied(), export.bytes());
         let hello = self.context.hello(self.to);
         tracing::info!(
@@ -194,7 +194,7 @@ impl SnapshotSend {
         };
         if let Some(error) = progress.error.lock().take() {
             if matches!(error, mvcc::Error::Released) {
-                return Err("the space of the block files that it kept was needed".to_owned());
+                return Err("the disk space of its block files was needed".to_owned());
             }
             // An unreadable block means that this member's store is corrupt. It must not be sent.
             shutdown::die(&format!("read the store to send it: {}", causes(&error)));

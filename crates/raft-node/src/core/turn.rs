@@ -286,7 +286,7 @@ impl Core {
             // unpacked commands are discarded.
             let is_sound = || Batch::parse(&entry.data).and_then(|batch| batch.commands()).is_ok();
             if !is_sound() {
-                return self.refuse(from, "a proposal that is no batch of commands", None);
+                return self.refuse(from, "a proposal that is not a batch of commands", None);
             }
         }
         if self.role() != Role::Leader && self.ready_for_proposals().is_ok() {

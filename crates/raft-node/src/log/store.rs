@@ -291,7 +291,7 @@ impl LogStore {
         let mut entries = Vec::with_capacity(read.len());
         for (expected, entry) in (low.0..high.0).zip(read) {
             let kind = entry_type(entry.kind)
-                .map_err(|_| Fatal::new(format!("log entry {expected} is of no known kind")))?;
+                .map_err(|_| Fatal::new(format!("log entry {expected} has an unknown type")))?;
             if entry.index.0 != expected {
                 return Err(Fatal::new(format!("the log gave entry {} for {expected}", entry.index)));
             }

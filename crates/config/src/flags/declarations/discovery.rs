@@ -72,7 +72,7 @@ fn fallback(text: &str) -> Result<DiscoveryFallback, &'static str> {
     match text {
         "exit" => Ok(DiscoveryFallback::Exit),
         "proxy" => Ok(DiscoveryFallback::Proxy),
-        _ => Err("invalid value; write exit"),
+        _ => Err("invalid value; use exit"),
     }
 }
 

@@ -301,6 +301,6 @@ fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {
     match text {
         "new" => Ok(ClusterState::New),
         "existing" => Ok(ClusterState::Existing),
-        _ => Err("invalid value; write new or existing"),
+        _ => Err("invalid value; use new or existing"),
     }
 }

@@ -107,17 +107,17 @@ impl ReceivedSnapshot {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    #[error("a received snapshot waits to be installed, or the sender is not known to lead")]
+    #[error("a received snapshot is waiting to be installed, or the sender is not a known leader")]
     Busy,
-    #[error("another snapshot began to arrive")]
+    #[error("superseded by another snapshot")]
     Replaced,
-    #[error("the received store is not what was sent")]
+    #[error("the received store differs from the sent one")]
     Damaged(#[source] mvcc::Error),
     #[error("the member is stopping")]
     Stopping,
-    #[error("the stream is longer than the {0} bytes that the disk has room for")]
+    #[error("the stream exceeds the {0} bytes available on the disk")]
     TooLong(u64),
-    #[error("the stream delivers less than {0} bytes per second")]
+    #[error("the stream is slower than {0} bytes per second")]
     TooSlow(u64),
 }
 

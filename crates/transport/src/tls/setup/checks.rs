@@ -35,12 +35,12 @@ pub enum CheckRefusal {
     Certificate(#[from] CertificateRefusal),
     #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
     CommonName(String),
-    #[error("client certificate authentication failed: valid for none of the allowed hostnames")]
+    #[error("client certificate authentication failed: not valid for any allowed hostname")]
     Hostname,
     #[error("transport: certificate serial {0} revoked")]
     Revoked(String),
     #[error(
-        "the certificate is not for the address that it is used from ({0}): see \
+        "the certificate is not valid for the remote address ({0}): see \
          --feature-gates=SetMemberLocalAddr, --peer-skip-client-san-verification"
     )]
     Address(String),
