@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{attempt} {path}")]
     Io { attempt: &'static str, path: PathBuf, source: std::io::Error },
     /// An operation of sled failed.
-    #[error("{attempt} the catalog")]
+    #[error("{attempt} the catalogue")]
     Catalogue { attempt: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     /// The operation is not possible in this state. It has not changed anything.
     #[error("{attempt}: {reason}")]

@@ -95,7 +95,7 @@ pub(crate) struct Header {
 pub(crate) fn check_as(stored: &[u8], expected: BlockIdentity) -> Result<Header, &'static str> {
     let header = check(stored)?;
     if header.identity != expected {
-        return Err("not the block that the catalog names");
+        return Err("not the block that the catalogue names");
     }
     Ok(header)
 }
@@ -114,7 +114,7 @@ pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
         return Err("not a block");
     }
     if field() as usize != payload.len() {
-        return Err("the length differs from the catalog");
+        return Err("the length differs from the catalogue");
     }
     let (raw_bytes, records) = (field(), field());
     let first = take_revision(&mut cursor);
@@ -263,6 +263,6 @@ mod tests {
         let mut stored = Vec::new();
         store(&block, &mut stored);
         let other = BlockIdentity { last: Revision::first_of(99), ..BlockIdentity::of(&block) };
-        assert_eq!(load(&stored, other).unwrap_err(), "not the block that the catalog names");
+        assert_eq!(load(&stored, other).unwrap_err(), "not the block that the catalogue names");
     }
 }
