@@ -6,7 +6,7 @@ use x509_parser::extensions::{GeneralName, NameConstraints, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
 use x509_parser::x509::AlgorithmIdentifier;
 
-use super::der::{Value, after_der, is_der, wrapped};
+use super::der::{DerValue, after_der, is_der, wrapped};
 use super::distinguished::Name;
 
 /// Maximum number of characters of a name to display, since the peer chooses it.
@@ -242,7 +242,7 @@ impl<'a> Certificate<'a> {
 /// Extracts issuer and subject. The parser skips the attributes after an empty set, so its names
 /// are not used.
 fn names(der: &[u8]) -> Option<[Name<'_>; 2]> {
-    let signed = Value::first(der)?.inside(0x30)?.into_iter().next()?.inside(0x30)?;
+    let signed = DerValue::first(der)?.inside(0x30)?.into_iter().next()?.inside(0x30)?;
     let without_version = signed.iter().skip_while(|value| value.tag == 0xa0);
     let mut names = without_version.skip(2).step_by(2).map(Name::read);
     Some([names.next()??, names.next()??])

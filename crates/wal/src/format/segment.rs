@@ -97,18 +97,18 @@ pub(crate) fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed 
 
 /// Properties shared by all segments of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lineage {
+pub(crate) struct LogProperties {
     pub identity: Vec<u8>,
     pub salt: Salt,
     /// First segment with the salt. Earlier segments predate salts.
     pub salted_from: u64,
 }
 
-impl Lineage {
+impl LogProperties {
     /// Builds the lineage of a log; `salt` includes the first salted segment.
-    pub fn of(identity: Vec<u8>, salt: Option<(Salt, u64)>) -> Lineage {
+    pub fn of(identity: Vec<u8>, salt: Option<(Salt, u64)>) -> LogProperties {
         let (salt, salted_from) = salt.unwrap_or((Salt::default(), u64::MAX));
-        Lineage { identity, salt, salted_from }
+        LogProperties { identity, salt, salted_from }
     }
 
     pub fn seed(&self, sequence: u64) -> Seed {

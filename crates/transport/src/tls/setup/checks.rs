@@ -19,7 +19,7 @@ use config::PortTls;
 const SHOWN_NAMES_MAX: usize = 32;
 
 #[derive(Debug, Default)]
-pub struct Checks {
+pub struct CertificateChecks {
     common_names: Vec<String>,
     hostnames: Vec<String>,
     /// Serial numbers.
@@ -46,9 +46,9 @@ pub enum CheckRefusal {
     Address(String),
 }
 
-impl Checks {
-    pub fn new(port: &PortTls, revoked: HashSet<Vec<u8>>) -> Checks {
-        Checks {
+impl CertificateChecks {
+    pub fn new(port: &PortTls, revoked: HashSet<Vec<u8>>) -> CertificateChecks {
+        CertificateChecks {
             common_names: port.allowed_common_names.clone(),
             hostnames: port.allowed_hostnames.clone(),
             revoked,
@@ -107,7 +107,7 @@ impl Checks {
     }
 }
 
-impl ChainCheck for Checks {
+impl ChainCheck for CertificateChecks {
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), Arc<dyn Error + Send + Sync>> {
         self.check_chain(chain).map_err(|refusal| Arc::new(refusal) as _)
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::checks::Checks;
+use super::checks::CertificateChecks;
 use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
 use certificates::date;
@@ -55,7 +55,7 @@ impl Live {
         Ok((live, reload))
     }
 
-    pub fn server(&self) -> Option<(Arc<ServerConfig>, Arc<Checks>)> {
+    pub fn server(&self) -> Option<(Arc<ServerConfig>, Arc<CertificateChecks>)> {
         let loaded = self.loaded.lock();
         Some((Arc::clone(loaded.server.as_ref()?), Arc::clone(&loaded.checks)))
     }
@@ -65,7 +65,7 @@ impl Live {
         Some((self.used, self.loaded.lock().certificate_end?))
     }
 
-    pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<Checks>)> {
+    pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<CertificateChecks>)> {
         let loaded = self.loaded.lock();
         Some((Arc::clone(loaded.client.as_ref()?), Arc::clone(&loaded.checks)))
     }
