@@ -253,7 +253,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for path in [pipe.as_path(), Path::new("/dev/zero"), directory.path()] {
             let refused = PemFile::read(path).err().unwrap().to_string();
-            assert!(refused.contains("give the path of a file"), "{refused}");
+            assert!(refused.contains("set the path of a PEM file"), "{refused}");
         }
         let (target, link) = (directory.path().join("a"), directory.path().join("b"));
         std::fs::write(&target, "text").unwrap();

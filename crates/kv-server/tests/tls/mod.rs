@@ -192,7 +192,7 @@ fn certificates_that_end_soon_are_warned_of_and_shown_as_a_metric() {
     cluster.members[0].extra.push(format!("--listen-metrics-urls=http://127.0.0.1:{probes}"));
     let cluster = start_one(cluster);
     let process = cluster.members[0].running();
-    process.wait_for("a certificate has expired; replace its files");
+    process.wait_for("certificate has expired; replace the files");
     let end = || {
         let metrics = common::http(probes, "GET /metrics");
         let start = "kv_server_certificate_not_after_timestamp_seconds{port=\"client\"} ";

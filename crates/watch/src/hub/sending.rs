@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::ClientId;
 
-use super::outbox::{Bodies, Outbox, Events, Large, OutboxSizes};
+use super::outbox::{Bodies, Events, Large, Outbox, OutboxSizes};
 use super::state::{CLOSED, Hub, HubStream, WatcherState};
 use crate::types::WatchStreamId;
 use crate::wire::{HeldBytes, Parcel, ParcelContent};
