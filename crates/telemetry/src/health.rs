@@ -124,7 +124,7 @@ fn members(document: &Document, findings: &mut Vec<Finding>) {
     }
     let late = document.members.iter().filter(|member| is_up(member) && !member.is_self);
     for member in late.filter(|member| member.lag.is_some_and(|lag| lag > LAG_ENTRIES)) {
-        let text = format!("{} is {} entries behind", name(member), member.lag.unwrap_or_default());
+        let text = format!("{} lags by {} entries", name(member), member.lag.unwrap_or_default());
         let todo = "It catches up by itself, with a snapshot if needed; if not, check its disk and its log";
         findings.push(finding(Severity::Warn, text, todo, "Snapshots between members"));
     }
@@ -204,8 +204,10 @@ fn slow_calls(document: &Document, findings: &mut Vec<Finding>) {
 /// Adds the clock finding, which needs a comparison with the requesting member.
 pub fn compare_clock(document: &mut Document, asked_by: &str) {
     let Some(off) = document.clock_off_ms.filter(|off| off.unsigned_abs() > CLOCK_MS) else { return };
-    let (seconds, way) = (off.unsigned_abs().div_ceil(1000), if off > 0 { "ahead of" } else { "behind" });
-    let text = format!("Clock skew: {} ≥ {seconds} s {way} {asked_by}", document.name);
+    let seconds = off.unsigned_abs().div_ceil(1000);
+    let own = document.name.as_str();
+    let (ahead, late) = if off > 0 { (own, asked_by) } else { (asked_by, own) };
+    let text = format!("Clock skew: {ahead} ≥ {seconds} s ahead of {late}");
     let todo =
         "Synchronize all machines with the same time servers; certificates and tokens depend on the clock";
     document.health.findings.push(finding(Severity::Warn, text, todo, "Members"));
@@ -252,7 +254,7 @@ mod tests {
             (Some(1000), None),
             (Some(-900), None),
             (Some(90_500), Some("Clock skew: m1 ≥ 91 s ahead of m2")),
-            (Some(-3000), Some("Clock skew: m1 ≥ 3 s behind m2")),
+            (Some(-3000), Some("Clock skew: m2 ≥ 3 s ahead of m1")),
         ] {
             let mut document = Document { clock_off_ms: off, ..document("m1* m2") };
             compare_clock(&mut document, "m2");
@@ -337,7 +339,7 @@ mod tests {
             "12 or more slow requests on m1 in a minute, mostly in read; one client sends 96 % of \
              the requests, see its top clients",
         ),
-        ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 is 6000 entries behind"),
+        ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lags by 6000 entries"),
         ("m1* m2 m3", |it| it.elections_hour = 4, Severity::Warn, "4 leader changes in the last hour"),
         (
             "m1* m2 m3",
