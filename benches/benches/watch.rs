@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use mvcc::{LogPosition, Maintainer, MemoryBackend, Pressure, Store, StoreOptions, Writer};
-use watch::{CreateRequest, Encoder, Hub, Parcel, StreamId, WatchLimits};
+use watch::{CreateRequest, Encoder, Hub, Parcel, WatchLimits, WatchStreamId};
 
 const VALUE: &[u8] = &[7; 256];
 /// As many bytes as the server encodes at once.
@@ -21,7 +21,7 @@ struct Home {
     maintainer: Maintainer,
     index: u64,
     hub: Hub,
-    streams: Vec<(StreamId, Encoder)>,
+    streams: Vec<(WatchStreamId, Encoder)>,
     parcels: VecDeque<Parcel>,
     frames: Vec<Bytes>,
 }

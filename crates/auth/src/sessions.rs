@@ -320,7 +320,7 @@ pub async fn expire(auth: Arc<Auth>, stop: Stop) {
 
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    #[error("start the threads that hash passwords")]
+    #[error("start the password hashing threads")]
     PasswordThreads(#[source] std::io::Error),
     #[error("--auth-token")]
     Key(#[from] KeyError),

@@ -6,7 +6,7 @@ use x509_parser::extensions::{GeneralName, NameConstraints, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Extension};
 use x509_parser::x509::AlgorithmIdentifier;
 
-use super::der::{Value, after_der, is_der, wrapped};
+use super::der::{DerValue, after_der, is_der, wrapped};
 use super::distinguished::Name;
 
 /// Maximum number of characters of a name to display, since the peer chooses it.
@@ -19,32 +19,35 @@ const READ: [&str; 12] = ["14", "15", "17", "19", "30", "31", "32", "33", "35", 
 /// Reason for rejecting a certificate or its chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRefusal {
-    #[error("a certificate cannot be read: {0}")]
+    #[error("cannot parse certificate: {0}")]
     Unreadable(&'static str),
-    #[error("the certificate of {subject} has a critical extension that is not understood: {oid}")]
+    #[error("the certificate of {subject} has an unknown critical extension: {oid}")]
     NotUnderstood { subject: String, oid: String },
     #[error("the certificate of {subject} has expired: it was valid until {}", date(*.end))]
     Expired { subject: String, now: i64, end: i64 },
     #[error("the certificate of {subject} is not valid before {}", date(*.start))]
     NotYetValid { subject: String, now: i64, start: i64 },
-    #[error("the certificate of {subject} does not come from a trusted authority: its issuer is {issuer}")]
+    #[error("the certificate of {subject} is not signed by a trusted CA: its issuer is {issuer}")]
     UnknownIssuer { subject: String, issuer: String },
-    #[error("{0} is no authority that may sign certificates")]
+    #[error("{0} is not a CA that may sign certificates")]
     NoAuthority(String),
-    #[error("the signature of the certificate of {subject} is not that of {issuer}, or of an unknown kind")]
+    #[error(
+        "the signature of the certificate of {subject} does not match {issuer}, or its algorithm is \
+         unsupported"
+    )]
     Signature { subject: String, issuer: String },
-    #[error("{0} permits fewer intermediate authorities")]
+    #[error("{0} permits fewer intermediate CAs")]
     PathLength(String),
-    #[error("the certificate of {subject} has policy constraints, which are not understood")]
+    #[error("the certificate of {subject} has unsupported policy constraints")]
     Policy { subject: String },
-    #[error("the certificate of {subject} is not for {purpose}, by its extended key usage")]
+    #[error("the certificate of {subject} has no extended key usage for {purpose}")]
     Usage { subject: String, purpose: &'static str },
     #[error("{authority} does not permit the name {name}")]
     Constrained { authority: String, name: String },
     /// An issuer in the chain was rejected.
     #[error("{0}")]
     Above(Box<CertificateRefusal>),
-    #[error("more than {0} signatures or names would have to be verified")]
+    #[error("verification needs more than {0} signature or name checks")]
     TooLarge(u32),
 }
 
@@ -67,7 +70,7 @@ impl<'a> Certificate<'a> {
     pub fn parse(der: &'a [u8]) -> Result<Certificate<'a>, CertificateRefusal> {
         let wrong = |what| Err(CertificateRefusal::Unreadable(what));
         let Ok((rest, x509)) = X509Certificate::from_der(der) else {
-            return wrong("it is no X.509 in DER");
+            return wrong("not a DER-encoded X.509 certificate");
         };
         let unsigned = [
             wrapped(0x30, &content(&x509.signature_algorithm)),
@@ -89,7 +92,7 @@ impl<'a> Certificate<'a> {
         } else if x509.signature != x509.signature_algorithm {
             return wrong("it names two algorithms of its signature");
         } else if key.unused_bits != 0 {
-            return wrong("its key is no whole number of bytes");
+            return wrong("the key is not a whole number of bytes");
         } else if x509.extensions_map().is_err() {
             return wrong("it has an extension twice");
         } else if extensions.iter().any(is_malformed) {
@@ -239,7 +242,7 @@ impl<'a> Certificate<'a> {
 /// Extracts issuer and subject. The parser skips the attributes after an empty set, so its names
 /// are not used.
 fn names(der: &[u8]) -> Option<[Name<'_>; 2]> {
-    let signed = Value::first(der)?.inside(0x30)?.into_iter().next()?.inside(0x30)?;
+    let signed = DerValue::first(der)?.inside(0x30)?.into_iter().next()?.inside(0x30)?;
     let without_version = signed.iter().skip_while(|value| value.tag == 0xa0);
     let mut names = without_version.skip(2).step_by(2).map(Name::read);
     Some([names.next()??, names.next()??])

@@ -16,16 +16,16 @@ const SIGNATURES_MAX: u32 = 100;
 
 /// Role of the certificate's owner in the TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum CertificatePurpose {
     Server,
     Client,
 }
 
-impl Purpose {
+impl CertificatePurpose {
     fn name(self) -> &'static str {
         match self {
-            Purpose::Server => "servers",
-            Purpose::Client => "clients",
+            CertificatePurpose::Server => "servers",
+            CertificatePurpose::Client => "clients",
         }
     }
 }
@@ -59,7 +59,7 @@ impl Roots {
         &self,
         leaf: &Certificate<'_>,
         intermediates: &[Certificate<'_>],
-        purpose: Purpose,
+        purpose: CertificatePurpose,
         now: i64,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> Result<(), CertificateRefusal> {
@@ -73,7 +73,8 @@ impl Roots {
         let roots = issuers.iter().filter_map(|issuer| self.by_subject.get(*issuer)).flatten();
         let roots = roots.map(|der| Certificate::parse(der)).collect::<Result<Vec<_>, _>>()?;
         let left = SIGNATURES_MAX;
-        let mut search = Search { roots: &roots, intermediates, purpose, now, algorithms, left, why: None };
+        let mut search =
+            ChainSearch { roots: &roots, intermediates, purpose, now, algorithms, left, why: None };
         if search.extend(&[leaf]) {
             return Ok(());
         }
@@ -84,10 +85,10 @@ impl Roots {
     }
 }
 
-struct Search<'a> {
+struct ChainSearch<'a> {
     roots: &'a [Certificate<'a>],
     intermediates: &'a [Certificate<'a>],
-    purpose: Purpose,
+    purpose: CertificatePurpose,
     now: i64,
     algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
     left: u32,
@@ -95,7 +96,7 @@ struct Search<'a> {
     why: Option<CertificateRefusal>,
 }
 
-impl Search<'_> {
+impl ChainSearch<'_> {
     /// Reports whether `chain`, from the leaf upwards, can be extended to a root.
     fn extend(&mut self, chain: &[&Certificate<'_>]) -> bool {
         let Some(child) = chain.last() else { return false };
@@ -141,14 +142,14 @@ impl Search<'_> {
 }
 
 /// Checks the constraints that apply to a complete chain, from the leaf to its root.
-fn check_whole(chain: &[&Certificate<'_>], purpose: Purpose) -> Result<(), CertificateRefusal> {
+fn check_whole(chain: &[&Certificate<'_>], purpose: CertificatePurpose) -> Result<(), CertificateRefusal> {
     let below_root = chain.split_last().map_or(&[][..], |(_, below)| below);
     if let Some(one) = below_root.iter().find(|certificate| certificate.has_policy_constraints()) {
         return Err(CertificateRefusal::Policy { subject: one.subject_text() });
     }
     let is_for = |certificate: &&&Certificate<'_>| {
         let (servers, clients) = certificate.usages();
-        if purpose == Purpose::Server { servers } else { clients }
+        if purpose == CertificatePurpose::Server { servers } else { clients }
     };
     let other = chain.iter().find(|certificate| !is_for(certificate));
     if let Some(other) = other.filter(|_| !base::mutant("any-usage")) {

@@ -33,7 +33,7 @@ pub fn with_p521(mut provider: CryptoProvider) -> CryptoProvider {
     });
     provider.signature_verification_algorithms = *ALGORITHMS;
     provider.key_provider = &Keys;
-    provider.kx_groups.push(&Group);
+    provider.kx_groups.push(&CurveGroup);
     provider
 }
 
@@ -155,9 +155,9 @@ impl Signer for SigningPair {
 }
 
 #[derive(Debug)]
-struct Group;
+struct CurveGroup;
 
-impl SupportedKxGroup for Group {
+impl SupportedKxGroup for CurveGroup {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         let secret = loop {
             let mut number = [0; NUMBER_BYTES];

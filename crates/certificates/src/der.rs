@@ -2,17 +2,17 @@
 
 /// A value: tag including the class bits, encoding, contents, and the remaining input.
 #[derive(Clone, Copy, Debug)]
-pub struct Value<'a> {
+pub struct DerValue<'a> {
     pub tag: u8,
     pub whole: &'a [u8],
     pub content: &'a [u8],
     others: &'a [u8],
 }
 
-impl<'a> Value<'a> {
+impl<'a> DerValue<'a> {
     /// Decodes the first value. Returns None unless its length encoding is minimal and its tag is a
     /// single byte.
-    pub fn first(values: &'a [u8]) -> Option<Value<'a>> {
+    pub fn first(values: &'a [u8]) -> Option<DerValue<'a>> {
         let [tag, length, rest @ ..] = values else { return None };
         let (size, rest) = if *length < 0x80 {
             (usize::from(*length), rest)
@@ -24,14 +24,14 @@ impl<'a> Value<'a> {
         };
         let (content, others) = rest.split_at_checked(size)?;
         let (whole, _) = values.split_at(values.len() - others.len());
-        (tag & 0x1f != 0x1f).then_some(Value { tag: *tag, whole, content, others })
+        (tag & 0x1f != 0x1f).then_some(DerValue { tag: *tag, whole, content, others })
     }
 
     /// Decodes the values inside a constructed value. Returns None if the tag differs.
-    pub fn inside(&self, tag: u8) -> Option<Vec<Value<'a>>> {
+    pub fn inside(&self, tag: u8) -> Option<Vec<DerValue<'a>>> {
         let (mut found, mut left) = (Vec::new(), self.content);
         while !left.is_empty() {
-            let value = Value::first(left)?;
+            let value = DerValue::first(left)?;
             left = value.others;
             found.push(value);
         }
@@ -60,7 +60,7 @@ pub fn is_der(mut values: &[u8], depth: usize) -> bool {
 /// Skips the first value and returns the remaining input. Returns None if it is malformed: booleans
 /// must be 0 or 255, and times must not have fractional seconds.
 pub fn after_der(values: &[u8], depth: usize) -> Option<&[u8]> {
-    let Value { tag, content, others, .. } = Value::first(values)?;
+    let DerValue { tag, content, others, .. } = DerValue::first(values)?;
     let is_good = match tag {
         1 => matches!(content, [0 | 0xff]),
         23 | 24 => !content.contains(&b'.'),

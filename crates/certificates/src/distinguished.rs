@@ -7,7 +7,7 @@ use std::fmt;
 use x509_parser::asn1_rs::Oid;
 use x509_parser::objects::{oid_registry, oid2abbrev};
 
-use super::der::Value;
+use super::der::DerValue;
 
 const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
 
@@ -22,7 +22,7 @@ pub struct Name<'a> {
 impl<'a> Name<'a> {
     /// Decodes a name. Returns None if it is malformed. Data after the value of an attribute is
     /// ignored, as in Go.
-    pub fn read(name: &Value<'a>) -> Option<Name<'a>> {
+    pub fn read(name: &DerValue<'a>) -> Option<Name<'a>> {
         let mut attributes = Vec::new();
         for set in name.inside(0x30)? {
             for attribute in set.inside(0x31)? {
@@ -63,7 +63,7 @@ fn is_object_id(bytes: &[u8]) -> bool {
 }
 
 /// Decodes a string of a type that Go supports.
-fn text(value: &Value<'_>) -> Option<String> {
+fn text(value: &DerValue<'_>) -> Option<String> {
     let bytes = value.content;
     let ascii = |is_good: fn(u8) -> bool| {
         let is_good = bytes.iter().all(|byte| byte.is_ascii() && is_good(*byte));
@@ -104,7 +104,7 @@ mod tests {
     fn common_name(sets: &[Vec<u8>]) -> Option<String> {
         let sets: Vec<u8> = sets.iter().flat_map(|set| wrapped(0x31, set)).collect();
         let der = wrapped(0x30, &sets);
-        Some(Name::read(&Value::first(&der).unwrap())?.common_name().to_owned())
+        Some(Name::read(&DerValue::first(&der).unwrap())?.common_name().to_owned())
     }
 
     #[test]
@@ -203,6 +203,6 @@ mod tests {
             assert_eq!(common_name(&sets).as_deref(), wanted, "{sets:x?}");
         }
         let in_sequence = wrapped(0x30, &wrapped(0x30, &one));
-        assert!(Name::read(&Value::first(&in_sequence).unwrap()).is_none());
+        assert!(Name::read(&DerValue::first(&in_sequence).unwrap()).is_none());
     }
 }

@@ -72,8 +72,8 @@ impl PemFile {
         let file = File::options().read(true).custom_flags(at_once).open(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?;
         if !kind.is_file() {
-            let what = if kind.is_dir() { "a directory" } else { "no regular file" };
-            return Err(unusable(format!("it is {what}; give the path of a file in PEM")));
+            let what = if kind.is_dir() { "a directory" } else { "not a regular file" };
+            return Err(unusable(format!("it is {what}; set the path of a PEM file")));
         }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -165,10 +165,10 @@ impl PemFile {
             "there is a certificate in it and no private key: are the files of certificate and key swapped?"
                 .to_owned()
         } else if labels.is_empty() {
-            format!("it is no PEM: a {wanted} begins with -----BEGIN {wanted}-----")
+            format!("not a PEM file: a {wanted} starts with -----BEGIN {wanted}-----")
         } else {
             format!(
-                "there is no {wanted} in it, but {}: convert it with `openssl {program} -in {path} -out NEW`",
+                "expected {wanted}, found {}: convert it with `openssl {program} -in {path} -out NEW`",
                 labels.join(", ")
             )
         }
@@ -202,7 +202,7 @@ impl PemFile {
         let mut serials = HashSet::new();
         for list in &lists {
             let (_, list) = CertificateRevocationList::from_der(list)
-                .map_err(|_| self.unusable("there is no list of revoked certificates in it".to_owned()))?;
+                .map_err(|_| self.unusable("expected a certificate revocation list".to_owned()))?;
             serials.extend(list.iter_revoked_certificates().map(|revoked| revoked.serial().to_bytes_be()));
         }
         Ok(serials)
@@ -226,7 +226,7 @@ pub enum FileError {
     Open { path: PathBuf, error: io::Error },
     #[error("{}: {reason}", path.display())]
     Unusable { path: PathBuf, reason: String },
-    #[error("no file of trusted authorities was given, and the system has none in the usual places")]
+    #[error("no CA file is set, and the system has none in the usual paths")]
     NoSystemRoots,
 }
 
@@ -253,7 +253,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for path in [pipe.as_path(), Path::new("/dev/zero"), directory.path()] {
             let refused = PemFile::read(path).err().unwrap().to_string();
-            assert!(refused.contains("give the path of a file"), "{refused}");
+            assert!(refused.contains("set the path of a PEM file"), "{refused}");
         }
         let (target, link) = (directory.path().join("a"), directory.path().join("b"));
         std::fs::write(&target, "text").unwrap();

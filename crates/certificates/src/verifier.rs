@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 use x509_parser::asn1_rs::{FromDer, Sequence};
 
 use super::certificate::{Certificate, CertificateRefusal};
-use super::chain::{Purpose, Roots};
+use super::chain::{CertificatePurpose, Roots};
 use super::names::is_valid_for;
 
 /// Additional check of a peer's certificates. An error aborts the handshake with an alert; after
@@ -55,7 +55,7 @@ impl Verifier {
         leaf: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
         name: Option<&ServerName<'_>>,
-        purpose: Purpose,
+        purpose: CertificatePurpose,
         now: UnixTime,
     ) -> Result<(), Error> {
         let chain: Vec<_> = std::iter::once(leaf).chain(others).cloned().collect();
@@ -135,7 +135,8 @@ impl ClientCertVerifier for Verifier {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check(leaf, others, None, Purpose::Client, now).map(|()| ClientCertVerified::assertion())
+        self.check(leaf, others, None, CertificatePurpose::Client, now)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -170,7 +171,8 @@ impl ServerCertVerifier for Verifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.check(leaf, others, Some(name), Purpose::Server, now).map(|()| ServerCertVerified::assertion())
+        self.check(leaf, others, Some(name), CertificatePurpose::Server, now)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

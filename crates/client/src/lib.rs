@@ -91,7 +91,7 @@ impl Client {
     pub async fn authenticate(&self, name: &str, password: &str) -> Result<Token, Status> {
         let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
         let token = self.auth().authenticate(request).await?.into_inner().token;
-        token.parse().map_err(|_| Status::internal("the token is no header value"))
+        token.parse().map_err(|_| Status::internal("the token is not a valid header value"))
     }
 
     pub async fn status(&self) -> Result<StatusResponse, Status> {

@@ -30,9 +30,9 @@ pub enum AuditLevel {
 /// Invalid combination of the audit log flags.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAudit {
-    #[error("--audit-log-level needs --audit-log")]
+    #[error("--audit-log-level requires --audit-log")]
     NoLog,
-    #[error("--audit-log-level: {0:?} is none of refused, changes and requests")]
+    #[error("invalid --audit-log-level {0:?}: expected refused, changes or requests")]
     Level(String),
 }
 

@@ -74,10 +74,10 @@ fn tokens(text: &str) -> Result<TokenKind, InvalidAuthOptions> {
     for part in parts {
         let mut pair = part.split('=');
         let (Some(name), Some(value), None) = (pair.next(), pair.next(), pair.next()) else {
-            return invalid("an option is not of the form name=value".to_owned());
+            return invalid("invalid option: expected name=value".to_owned());
         };
         if options.iter().any(|(known, _)| *known == name) {
-            return invalid(format!("option {name} is given twice"));
+            return invalid(format!("duplicate option {name}"));
         }
         options.push((name, value));
     }
@@ -129,11 +129,11 @@ mod tests {
             ("jwt", Ok(jwt("", None, 300))),
             ("jwt,sign-method=RS256,priv-key=k,ttl=10m", Ok(jwt("RS256", Some("k"), 600))),
             ("jwt,sign-method=HS256,priv-key=,ttl=", Ok(jwt("HS256", None, 300))),
-            ("jwt,sign-method", Err("an option is not of the form name=value")),
-            ("jwt,a=b=c", Err("an option is not of the form name=value")),
-            ("simple,", Err("an option is not of the form name=value")),
-            ("jwt,ttl=1s,ttl=2s", Err("option ttl is given twice")),
-            ("jwt,ttl=soon", Err("ttl: parse error; write a time such as 500ms, 5s or 1m30s")),
+            ("jwt,sign-method", Err("invalid option: expected name=value")),
+            ("jwt,a=b=c", Err("invalid option: expected name=value")),
+            ("simple,", Err("invalid option: expected name=value")),
+            ("jwt,ttl=1s,ttl=2s", Err("duplicate option ttl")),
+            ("jwt,ttl=soon", Err("ttl: parse error; use a duration such as 500ms, 5s or 1m30s")),
             ("paseto", Err("unknown token type paseto")),
         ] {
             let wanted = wanted.map_err(|reason| InvalidAuthOptions(reason.to_owned()));

@@ -16,11 +16,11 @@ const MEGABYTES: u64 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogSettingsError {
-    #[error("unrecognized level: \"{0}\"; write debug, info, warn, error, panic or fatal")]
+    #[error("unrecognized level: \"{0}\"; use debug, info, warn, error, panic or fatal")]
     Level(String),
     #[error("unknown log format: {0}, supported values json, console")]
     Format(String),
-    #[error("unknown logger option {0:?}; write zap, or leave --logger out")]
+    #[error("unknown logger option {0:?}; use zap, or omit --logger")]
     Logger(String),
     #[error("multi logoutput for \"default\" is not supported yet")]
     Default,

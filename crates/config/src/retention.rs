@@ -20,7 +20,7 @@ pub enum RetentionError {
     Mode(String),
     #[error("error parsing CompactionRetention: time: {}", reason(.0))]
     Retention(String),
-    #[error("--auto-compaction-retention={0:?} is no number of revisions")]
+    #[error("invalid --auto-compaction-retention {0:?}: expected a number of revisions")]
     Revisions(String),
 }
 
@@ -98,7 +98,11 @@ mod tests {
             ),
             ("foo", "0", refused("unknown auto-compaction-mode \"foo\"")),
             ("periodic", "x", refused("error parsing CompactionRetention: time: invalid duration \"x\"")),
-            ("revision", "10m", refused("--auto-compaction-retention=\"10m\" is no number of revisions")),
+            (
+                "revision",
+                "10m",
+                refused("invalid --auto-compaction-retention \"10m\": expected a number of revisions"),
+            ),
         ] {
             let read = Retention::parse(mode, retention).map_err(|error| error.to_string());
             assert_eq!(read, wanted, "{mode:?} {retention:?}");

@@ -66,7 +66,7 @@ pub struct Settings {
     /// True if all other members are removed from the cluster at startup.
     pub force_new_cluster: bool,
     pub reconfiguration: Reconfiguration,
-    pub clock: Clock,
+    pub clock: RaftTiming,
     /// Maximum number of applied entries that are not in a checkpoint.
     pub snapshot_count: u64,
     /// Number of log entries retained before the last checkpoint, so that a slow follower needs no snapshot.
@@ -123,7 +123,7 @@ pub struct Reconfiguration {
 
 /// Raft heartbeat interval and election timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
+pub struct RaftTiming {
     pub heartbeat: Duration,
     pub election: Duration,
 }
@@ -156,17 +156,17 @@ pub struct Connections {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error(
-        "expected IP in URL for binding ({0}): write an address of this host, or 0.0.0.0 for all of them"
+        "expected IP in URL for binding ({0}): use an address of this host, or 0.0.0.0 for all addresses"
     )]
     Bind(String),
     #[error(
-        "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}: give \
-         one of them another port"
+        "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}: use \
+         different ports"
     )]
     BindTwice(String),
     #[error(
-        "--advertise-client-urls is required when --listen-client-urls is set explicitly: give the URLs that \
-         clients dial"
+        "--advertise-client-urls is required when --listen-client-urls is set explicitly: set the URLs \
+         that clients dial"
     )]
     AdvertiseMissing,
     #[error(
@@ -179,9 +179,9 @@ pub enum SettingsError {
          the host that other members dial"
     )]
     AdvertisePeer(String),
-    #[error("--heartbeat-interval must be >0 (set to 0ms): leave it out for the default")]
+    #[error("--heartbeat-interval must be >0 (set to 0ms): omit it for the default")]
     HeartbeatZero,
-    #[error("--election-timeout must be >0 (set to 0ms): leave it out for the default")]
+    #[error("--election-timeout must be >0 (set to 0ms): omit it for the default")]
     ElectionZero,
     #[error(
         "--election-timeout[{election_ms}ms] should be at least as 5 times as \
@@ -215,7 +215,7 @@ pub enum SettingsError {
     Discovery(#[from] DiscoverySettingsError),
     #[error(transparent)]
     Retention(#[from] RetentionError),
-    #[error("--local-cluster chooses names, URLs and directories itself: leave out --{0}")]
+    #[error("--local-cluster chooses names, URLs and directories: omit --{0}")]
     LocalCluster(&'static str),
     #[error("--local-cluster must be 1, 3 or 5, not {0}")]
     LocalClusterSize(u64),
@@ -390,7 +390,7 @@ fn initial_cluster(flags: &Flags, name: &str, advertise: &Urls, is_discovered: b
     named.unwrap_or_else(|| advertise.iter().map(alone).collect::<Vec<_>>().join(","))
 }
 
-fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
+fn clock(flags: &Flags) -> Result<RaftTiming, SettingsError> {
     let heartbeat_ms = flags.heartbeat_interval;
     let election_ms = flags.election_timeout;
     if heartbeat_ms == 0 {
@@ -405,10 +405,13 @@ fn clock(flags: &Flags) -> Result<Clock, SettingsError> {
     if election_ms > ELECTION_MS_MAX {
         return Err(SettingsError::ElectionLong(election_ms));
     }
-    Ok(Clock { heartbeat: Duration::from_millis(heartbeat_ms), election: Duration::from_millis(election_ms) })
+    Ok(RaftTiming {
+        heartbeat: Duration::from_millis(heartbeat_ms),
+        election: Duration::from_millis(election_ms),
+    })
 }
 
-fn limits(flags: &Flags, clock: &Clock) -> Result<MemberLimits, SettingsError> {
+fn limits(flags: &Flags, clock: &RaftTiming) -> Result<MemberLimits, SettingsError> {
     let given = flags.max_request_bytes;
     let max = raft_node::RaftLimits::COMMAND_BYTES_MAX;
     let request_bytes_max = usize::try_from(given).ok().filter(|bytes| *bytes <= max);

@@ -42,7 +42,7 @@ pub struct PortTls {
     pub allowed_hostnames: Vec<String>,
     /// True if a certificate must be valid for the remote address.
     pub compares_address: bool,
-    pub protocol: Protocol,
+    pub protocol: TlsProtocol,
 }
 
 /// Files of a certificate and its private key.
@@ -54,16 +54,16 @@ pub struct KeyPair {
 
 /// TLS versions and cipher suites.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Protocol {
+pub struct TlsProtocol {
     pub tls12: bool,
     pub tls13: bool,
     /// TLS 1.2 cipher suites; empty means all.
     pub suites: Vec<SupportedCipherSuite>,
 }
 
-impl Default for Protocol {
-    fn default() -> Protocol {
-        Protocol { tls12: true, tls13: true, suites: Vec::new() }
+impl Default for TlsProtocol {
+    fn default() -> TlsProtocol {
+        TlsProtocol { tls12: true, tls13: true, suites: Vec::new() }
     }
 }
 
@@ -218,7 +218,7 @@ fn client_port(flags: &TlsFlags) -> PortTls {
         allowed_common_names: list(&flags.client_cert_allowed_cn),
         allowed_hostnames: list(&flags.client_cert_allowed_hostname),
         compares_address: false,
-        protocol: Protocol::default(),
+        protocol: TlsProtocol::default(),
     }
 }
 
@@ -235,7 +235,7 @@ fn peer_port(flags: &TlsFlags) -> PortTls {
         allowed_common_names: list(&flags.peer_cert_allowed_cn),
         allowed_hostnames: list(&flags.peer_cert_allowed_hostname),
         compares_address: !flags.peer_skip_client_san_verification,
-        protocol: Protocol::default(),
+        protocol: TlsProtocol::default(),
     }
 }
 
@@ -276,7 +276,7 @@ fn list(text: &Option<String>) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
+fn protocol(flags: &TlsFlags) -> Result<TlsProtocol, TlsSettingsError> {
     let named = |text: &str| match text {
         "" => Ok(None),
         "TLS1.2" => Ok(Some(2)),
@@ -295,7 +295,7 @@ fn protocol(flags: &TlsFlags) -> Result<Protocol, TlsSettingsError> {
     if low == 3 && !names.is_empty() {
         return Err(TlsSettingsError::CipherSuitesOfTls13);
     }
-    Ok(Protocol { tls12: low == 2, tls13: high == 3, suites: suites(&names)? })
+    Ok(TlsProtocol { tls12: low == 2, tls13: high == 3, suites: suites(&names)? })
 }
 
 /// Go's TLS 1.2 suites that rustls supports. Go has two names for two of them.

@@ -220,7 +220,7 @@ fn warn_if_open_to_others(path: &Path) {
         tracing::warn!(
             path = %path.display(),
             mode = format!("{mode:o}"),
-            "the data directory is open to other users; 700 keeps its contents private"
+            "data directory is accessible to other users; use mode 700"
         );
     }
 }

@@ -67,10 +67,10 @@ pub struct FirstMember {
 pub enum IdentityError {
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} holds no identity: restore the file from a copy, or replace the member", path.display())]
+    #[error("{} has no identity: restore the file from a copy, or replace the member", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error(
-        "{} has format {found}, this program reads format {FORMAT}: start the version that wrote it",
+        "{} has format {found}, this version reads format {FORMAT}: start the version that wrote it",
         path.display()
     )]
     Format { path: PathBuf, found: u32 },
@@ -222,9 +222,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("identity.json");
         for (text, wanted) in [
-            (r#"{"format": 2, "later": true}"#, "has format 2, this program reads format 1"),
-            (r#"{"format": 1"#, "holds no identity"),
-            ("", "holds no identity"),
+            (r#"{"format": 2, "later": true}"#, "has format 2, this version reads format 1"),
+            (r#"{"format": 1"#, "has no identity"),
+            ("", "has no identity"),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = Identity::read(&path).expect_err(text).to_string();

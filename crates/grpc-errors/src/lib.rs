@@ -31,7 +31,7 @@ pub fn incomplete_too_long() -> Status {
 
 /// The request would exceed the memory limit for requests in flight.
 pub fn too_many_request_bytes() -> Status {
-    later(Status::resource_exhausted("kv-server: too many bytes of requests under way"))
+    later(Status::resource_exhausted("kv-server: too many request bytes in flight"))
 }
 
 /// Adds the retry delay for clients that implement gRPC's retry policy.
@@ -81,7 +81,7 @@ pub fn read(failure: Failure) -> Status {
 
 /// A record of the server itself cannot be read.
 pub fn record(fatal: ApplyError) -> Status {
-    tracing::error!(error = %fatal, cause = ?fatal.source(), "read of a server record failed");
+    tracing::error!(error = %fatal, cause = ?fatal.source(), "reading a server record failed");
     Status::internal("etcdserver: the store cannot be read")
 }
 
@@ -140,8 +140,8 @@ pub fn stream(refusal: StreamRefusal) -> Status {
 
 /// A blocking task panicked, or the runtime is shutting down.
 pub fn task(error: &tokio::task::JoinError) -> Status {
-    tracing::error!(error = %error, "a read ended without an answer");
-    Status::internal("etcdserver: the read ended without an answer")
+    tracing::error!(error = %error, "read finished without a response");
+    Status::internal("etcdserver: read finished without a response")
 }
 
 /// Converts an error of a nested call of a lock or an election, as etcd's client returns it.
@@ -173,8 +173,8 @@ pub fn leader_missing() -> Status {
 
 /// A task panicked, or the runtime is shutting down.
 pub fn unfinished(error: &tokio::task::JoinError) -> Status {
-    tracing::error!(error = %error, "a call ended without an answer");
-    Status::internal("etcdserver: the call ended without an answer")
+    tracing::error!(error = %error, "call finished without a response");
+    Status::internal("etcdserver: call finished without a response")
 }
 
 /// The client's deadline has passed; the message is Go's, which etcd returns as is.

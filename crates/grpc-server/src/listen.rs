@@ -92,7 +92,7 @@ fn bind_one(url: &Url, sharing: Sharing, files: &mut Vec<SocketFile>) -> io::Res
         return Ok(listener);
     }
     let address = url.bind_address().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "the host is no address of this machine")
+        io::Error::new(io::ErrorKind::InvalidInput, "the host is not an address of this machine")
     })?;
     // Like Go: the unspecified address is dual-stack, where the system has IPv6.
     let (socket, address) = match TcpSocket::new_v6() {
@@ -163,7 +163,7 @@ where
             }
             Err(error) if is_the_peers(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "accept failed; trying again");
+                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "accept failed; retrying");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }

@@ -31,7 +31,7 @@ mod stream; // the streams of a connection
 mod connection; // the state machine
 
 pub use connection::{
-    Connection, EndOfBody, Event, FrameWork, Memory, PeerWait, ProcessResult, ResetOrigin, SendResult,
+    Connection, EndOfBody, Event, FrameWork, HeldMemory, PeerWait, ProcessResult, ResetOrigin, SendResult,
     StreamEnded, StreamId, Wait,
 };
 pub use error::ErrorCode;

@@ -117,7 +117,7 @@ pub fn change_check(store: &Store) -> ChangeCheck {
         let members = state_machine::members(&store).unwrap_or_default();
         let passes = state_machine::has_enough_started(command, &members);
         if !passes {
-            tracing::warn!("a change of the members is refused: not enough members have started");
+            tracing::warn!("membership change rejected: not enough started members");
         }
         passes
     })

@@ -136,7 +136,7 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let mut chain = std::iter::successors(Some(error), |&error| error.source());
     match chain.find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind) {
         Some(io::ErrorKind::AddrNotAvailable) => {
-            ": write an address of this host, or 0.0.0.0 for all of them"
+            ": use an address of this host, or 0.0.0.0 for all addresses"
         }
         Some(io::ErrorKind::PermissionDenied) => {
             ": let the user of kv-server do it (owner and mode of the file and its directories), or choose \
@@ -146,9 +146,9 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
             ": free space on this disk, or move the directory to a larger one"
         }
         Some(io::ErrorKind::ReadOnlyFilesystem) => ": mount it for writing, or choose another place",
-        Some(io::ErrorKind::NotFound) => ": correct the path, or make its directory",
+        Some(io::ErrorKind::NotFound) => ": correct the path, or create its directory",
         Some(io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) => {
-            ": a file is in the place of a directory; move it away, or choose another place"
+            ": the path is a file, not a directory; move the file, or choose another path"
         }
         _ => "",
     }

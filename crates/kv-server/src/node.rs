@@ -64,7 +64,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    #[error("start the threads that serve sockets")]
+    #[error("start the socket threads")]
     Runtime(#[source] std::io::Error),
     #[error(transparent)]
     Descriptors(#[from] TooFew),
@@ -80,7 +80,7 @@ pub enum NodeError {
     OpenStore(#[from] OpenStoreError),
     #[error("read the store")]
     State(#[from] state_machine::ApplyError),
-    #[error("start the store's thread")]
+    #[error("start the store thread")]
     StoreThread(#[source] std::io::Error),
     #[error("start the watch thread")]
     WatchThread(#[source] std::io::Error),
@@ -99,7 +99,7 @@ pub enum NodeError {
     #[error("wait for signals")]
     Signals(#[source] std::io::Error),
     #[error(
-        "write a last checkpoint: it did not end within {CLOSE_TIMEOUT:?}; what was acknowledged is in the log"
+        "write the last checkpoint: timed out after {CLOSE_TIMEOUT:?}; all acknowledged writes are in the log"
     )]
     Close,
 }
@@ -112,7 +112,7 @@ pub fn run(settings: Settings, directory: Directory) -> Result<(), NodeError> {
     let runtimes = Runtimes::build(secure).map_err(NodeError::Runtime)?;
     runtimes.clients.spawn(async {
         if let Err(error) = log::follow_signals().await {
-            tracing::warn!(%error, "signals do not change the log");
+            tracing::warn!(%error, "cannot install signal handlers for the log");
         }
     });
     let threads = HandshakeThreads { clients: runtimes.tls().handle(), peers: runtimes.peer_tls().handle() };
@@ -472,7 +472,7 @@ impl Running {
         }
         self.member.raft.stop();
         if timeout(RESPONSE_TIMEOUT, permits.drained()).await.is_err() {
-            tracing::warn!("some client connections did not end in time");
+            tracing::warn!("some client connections did not close in time");
         }
         let (threads, watch_thread, store_thread) = (self.threads, self.watch_thread, self.store_thread);
         let audit = self.member.audit.clone();
@@ -488,7 +488,7 @@ impl Running {
         self.peers_stopper.stop();
         match closed {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::error!("a thread panicked while the member stopped"),
+            Ok(Err(_)) => tracing::error!("thread panicked during shutdown"),
             Err(_) => return Err(NodeError::Close),
         }
         Ok(())

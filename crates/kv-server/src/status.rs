@@ -30,7 +30,7 @@ use crate::member::{Figures, Member};
 use crate::shared_evaluation::SharedEvaluation;
 use api::version;
 use telemetry::health;
-use telemetry::history::{self, History};
+use telemetry::history::{self, StatsHistory};
 use telemetry::metrics::{From, To, cpu_seconds, resident_bytes};
 use telemetry::status::*;
 use transport::tls::ShownAddress;
@@ -66,7 +66,7 @@ struct StatusShared {
     /// JSON of the document, and the health it contains.
     made: Arc<Kept<(Bytes, Health)>>,
     of_others: Arc<Kept<(Bytes, Vec<Health>)>>,
-    history: sync::Mutex<History>,
+    history: sync::Mutex<StatsHistory>,
     /// Histories as JSON, for this member and for peers with viewed plots.
     histories: sync::Mutex<HashMap<u64, Arc<Kept<Option<Bytes>>>>>,
     /// Time since which each peer has been disconnected.

@@ -7,7 +7,7 @@ use crate::archive::{archiver, lone_cluster, restore, wait_for};
 use crate::common::{Cluster, Member, Process, put};
 use api::etcdserverpb::{AuthUserAddRequest, AuthUserListRequest, CompactionRequest, RangeRequest};
 
-const UNLIKE: &str = "members of a new cluster begin with unlike states";
+const UNLIKE: &str = "initial members have different states";
 
 fn restored(archive: &Path, member: &Member, flags: &[&str]) -> String {
     let (is_made, said) = restore(archive, member, flags);

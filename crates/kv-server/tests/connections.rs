@@ -678,7 +678,7 @@ async fn open_streams_end_with_unavailable_when_the_member_stops() {
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
     let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
     assert!(status.success(), "{said}");
-    assert!(!said.contains("did not end in time"), "{said}");
+    assert!(!said.contains("did not close in time"), "{said}");
     drop(idle);
 }
 

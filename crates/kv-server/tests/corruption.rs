@@ -82,7 +82,7 @@ async fn a_member_that_is_imported_alone_asks_the_others_and_takes_their_state()
     fs::remove_dir_all(&cluster.members[1].data_dir).unwrap();
     import(&cluster.members[1], &other);
     cluster.members[1..].iter_mut().for_each(Member::launch);
-    cluster.members[1].running().wait_for("has taken no part yet");
+    cluster.members[1].running().wait_for("waiting for a majority of peers");
     assert_eq!(cluster.members[2].running().said().matches("elected leader").count(), 0);
     cluster.members[0].launch();
     cluster.members.iter().for_each(Member::wait_ready);
@@ -214,7 +214,7 @@ async fn a_whole_cluster_that_compares_at_its_start_does_not_wait_for_itself() {
     let said: Vec<String> = cluster.members.iter().map(|member| member.running().said()).collect();
     let left_out: Vec<&str> =
         said.iter().flat_map(|said| said.lines()).filter(|line| line.contains(NO_HASH)).collect();
-    let are_probed = left_out.iter().all(|line| line.contains("it does not serve members"));
+    let are_probed = left_out.iter().all(|line| line.contains("it does not serve peers yet"));
     assert!(!left_out.is_empty() && are_probed, "{left_out:#?}");
     assert!(said.iter().all(|said| said.contains("initial corruption checking passed")), "{said:?}");
     // The other members serve by now, so that this member is compared.

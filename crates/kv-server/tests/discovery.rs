@@ -90,7 +90,7 @@ async fn a_registration_that_is_no_member_is_logged_once_until_it_changes() {
         member.running().wait_for(logged);
     }
     let said = member.running().said();
-    assert_eq!(said.matches("ignored a registration that is no member").count(), 2, "{said}");
+    assert_eq!(said.matches("ignored invalid member registration").count(), 2, "{said}");
 }
 
 #[tokio::test]

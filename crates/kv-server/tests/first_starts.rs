@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::archive::{archiver, lone_cluster, restore, wait_for};
 use crate::common::{Cluster, Member, get};
 
-const CONFIRMED: &str = "the other members confirmed this one";
+const CONFIRMED: &str = "membership confirmed by peers";
 const CANDIDATE: &str = "became candidate at term";
 const LEADS: &str = "became leader at term";
 /// Text of the rejection that a founder with another first state receives.

@@ -194,7 +194,7 @@ async fn a_member_that_stops_does_not_wait_for_calls_that_wait() {
     assert_eq!(observed.message().await.unwrap_err().code(), Code::Unavailable);
     let process = cluster.members[0].process.take().unwrap();
     let (status, said) = tokio::task::spawn_blocking(|| process.wait_end()).await.unwrap();
-    assert!(status.success() && !said.contains("did not end in time"), "{said}");
+    assert!(status.success() && !said.contains("did not close in time"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,7 +53,7 @@ async fn a_file_is_written_opened_again_after_a_move_and_its_level_changed() {
     let (file, moved) = (directory.path().join("kv.log"), directory.path().join("kv.log.1"));
     let cluster = member(&format!("stderr,{}", file.display()), &["--log-level=warn"]);
     let process = cluster.members[0].running();
-    let (changed, opened) = ("changed the log level", "opened the log files again");
+    let (changed, opened) = ("changed the log level", "reopened the log files");
     process.signal(Signal::USR1);
     wait_for(&file, changed);
     std::fs::rename(&file, &moved).unwrap();
@@ -272,6 +272,6 @@ async fn a_store_that_cannot_be_written_ends_the_process() {
         }
         assert!(Instant::now() < deadline, "{}", process.said());
     };
-    let is_fatal = has_line(&end.said, &["{\"level\":\"fatal\"", "the member cannot go on"]);
+    let is_fatal = has_line(&end.said, &["{\"level\":\"fatal\"", "fatal error; exiting"]);
     assert!(end.status.code() == Some(1) && is_fatal, "{}", end.said);
 }

@@ -363,7 +363,7 @@ async fn what_the_cluster_does_not_say_is_refused_at_the_start() {
     cluster.members[at].launch();
     let ended = cluster.members[at].process.take().unwrap();
     let (status, said) = tokio::task::spawn_blocking(|| ended.wait_end()).await.unwrap();
-    assert!(!status.success() && said.contains("give --initial-cluster-state=existing"), "{said}");
+    assert!(!status.success() && said.contains("set --initial-cluster-state=existing"), "{said}");
     cluster.members[at].initial_cluster = known;
     cluster.members[at].extra.push("--initial-cluster-state=existing".to_owned());
     cluster.members[at].launch();

@@ -124,7 +124,7 @@ fn a_directory_of_somebody_else_is_refused() {
     let text = std::fs::read_to_string(&identity).unwrap();
     std::fs::write(&identity, text.replace("\"format\": 1", "\"format\": 9")).unwrap();
     let (code, said) = start_there(&[]);
-    assert_eq!((code, said.contains("has format 9, this program reads format 1")), (1, true), "{said}");
+    assert_eq!((code, said.contains("has format 9, this version reads format 1")), (1, true), "{said}");
 
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("member")).unwrap();
@@ -145,7 +145,7 @@ fn a_member_that_lost_its_log_or_its_identity_does_not_start() {
 
     std::fs::remove_file(member.data_dir.join("identity.json")).unwrap();
     let (code, said) = refused(&member.flags());
-    assert_eq!((code, said.contains("it is not known whose")), (1, true), "{said}");
+    assert_eq!((code, said.contains("its owner is unknown")), (1, true), "{said}");
 }
 
 #[test]

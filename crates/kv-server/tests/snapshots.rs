@@ -102,7 +102,7 @@ async fn a_store_that_was_removed_is_rebuilt_from_a_whole_log_under_load() {
     std::fs::remove_dir_all(member.data_dir.join("store")).unwrap();
     member.launch();
     member.wait_ready();
-    assert!(said(member, "building the store from the log"), "{}", member.running().said());
+    assert!(said(member, "rebuilding the store from the log"), "{}", member.running().said());
     assert!(load.end().await > 0);
     cluster.assert_equal(0).await;
 }
@@ -121,7 +121,7 @@ async fn a_damaged_store_is_set_aside_and_rebuilt() {
     member.launch();
     member.wait_ready();
     let said = member.running().said();
-    for text in ["000001.blk is damaged at byte", "store.damaged-1", "building the store from the log"] {
+    for text in ["000001.blk is corrupt at byte", "store.damaged-1", "rebuilding the store from the log"] {
         assert!(said.contains(text), "{text:?} is not in {said}");
     }
     assert_eq!(member.get("a").await.as_deref(), Some("1"));
@@ -220,7 +220,7 @@ async fn a_follower_killed_in_the_middle_of_a_snapshot_gets_another() {
     for _ in 0..2 {
         wait_for_partial(&cluster.members[follower]);
         cluster.members[follower].kill();
-        cluster.members[leader].running().wait_for("a snapshot was not sent");
+        cluster.members[leader].running().wait_for("sending a snapshot failed");
         cluster.members[follower].launch();
     }
     cluster.members[follower].running().wait_for("installed a snapshot");
@@ -278,7 +278,7 @@ async fn a_leader_that_finds_damage_while_it_sends_stops_and_is_rebuilt() {
     let (status, said) = cluster.members[leader].process.take().unwrap().wait_end();
     assert_eq!(status.code(), Some(1), "{said}");
     let last = said.lines().last().unwrap();
-    assert!(last.contains("read the store to send it") && last.contains(".blk is damaged at byte"), "{last}");
+    assert!(last.contains("read the store to send it") && last.contains(".blk is corrupt at byte"), "{last}");
     cluster.members[follower].running().wait_for("installed a snapshot");
     cluster.members[follower].wait_ready();
     cluster.members[leader].launch();

@@ -288,16 +288,16 @@ async fn each_state_of_a_cluster_has_its_picture() {
     for (name, size, scheme) in
         [("healthy", DESKTOP, LIGHT), ("dark", DESKTOP, DARK), ("phone", PHONE, LIGHT)]
     {
-        screenshot(port, name, "All 3 members answer", size, scheme);
+        screenshot(port, name, "Healthy: 3/3 members up", size, scheme);
     }
     loaded.cluster.members[2].kill();
-    screenshot(port, "member-down", "one more loss stops the cluster", SHORT, LIGHT);
+    screenshot(port, "member-down", "losing one more member loses quorum", SHORT, LIGHT);
     loaded.cluster.members[1].kill();
-    screenshot(port, "no-quorum", "No quorum: 1 of 3 voters answer", SHORT, LIGHT);
+    screenshot(port, "no-quorum", "No quorum: 1/3 voters up", SHORT, LIGHT);
     drop(loaded);
 
     let loaded = Loaded::started(5, &[]).await;
-    screenshot(loaded.port, "five-members", "All 5 members answer", SHORT, LIGHT);
+    screenshot(loaded.port, "five-members", "Healthy: 5/5 members up", SHORT, LIGHT);
     drop(loaded);
 
     let loaded = Loaded::started(3, &["--quota-backend-bytes=1048576".to_owned()]).await;
@@ -317,7 +317,7 @@ async fn a_certificate_about_to_expire_has_its_picture() {
     cluster.members[1].extra =
         https_until(SystemTime::now() + 9 * DAY + DAY / 2, &cluster.members[1], files.path());
     let loaded = Loaded::of(cluster, &[]).await;
-    let says = "The certificate of m1's client port expires in 9 d";
+    let says = "Certificate of m1's client port expires in 9 d";
     screenshot(loaded.port, "certificate", says, SHORT, LIGHT);
 }
 

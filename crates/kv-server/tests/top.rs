@@ -91,7 +91,7 @@ async fn a_cluster_under_load_is_shown() {
     let shown = text(&top(&["--endpoints", &endpoints, "--once"]));
     let first = shown.lines().next().unwrap();
     // A disk that is slow here is the reason then.
-    let health = ["All 3 members answer, m", "The disk of m"];
+    let health = ["Healthy: 3/3 members up, leader m", "Slow disk on m"];
     assert!(health.iter().any(|it| first.starts_with(it)) && first.contains("3 of 3 answer"), "{shown}");
     assert!(shown.contains("\nno alarms · store "), "{shown}");
     for member in ["m0", "m1", "m2"] {

@@ -205,6 +205,6 @@ async fn a_collector_that_begins_an_answer_and_never_ends_it_is_asked_again() {
         assert!(began.elapsed() < PATIENCE, "the first batch is still waited for");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    cluster.members[0].running().wait_for("the collector takes no traces");
+    cluster.members[0].running().wait_for("trace collector unavailable");
     end(&mut cluster);
 }

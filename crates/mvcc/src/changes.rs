@@ -250,7 +250,7 @@ impl Changes {
 }
 
 /// Reads changes from a position on. Created by `Store::follow`.
-pub struct Follower {
+pub struct ChangeReader {
     store: Store,
     /// Next main revision to read. Pinned.
     next: i64,
@@ -260,16 +260,16 @@ pub struct Follower {
 
 impl Store {
     /// Creates a follower that starts with the next published change.
-    pub fn follow(&self) -> Follower {
+    pub fn follow(&self) -> ChangeReader {
         let state = self.shared.state.read(LockPurpose::Lookup);
         let (next, generation) = (state.revision + 1, state.generation);
         self.shared.pins.add(next);
         drop(state);
-        Follower { store: self.clone(), next, generation }
+        ChangeReader { store: self.clone(), next, generation }
     }
 }
 
-impl Follower {
+impl ChangeReader {
     pub fn next(&self) -> i64 {
         self.next
     }
@@ -299,7 +299,7 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for ChangeReader {
     fn drop(&mut self) {
         self.store.shared.pins.remove(self.next);
     }

@@ -15,7 +15,7 @@ pub enum Error {
     #[error("revision {requested} is in the future; the current revision is {current}")]
     FutureRevision { requested: i64, current: i64 },
     /// Durable bytes differ from those written. They are never served.
-    #[error("{file} is damaged at byte {offset}: {what}")]
+    #[error("{file} is corrupt at byte {offset}: {what}")]
     Corrupt { file: String, offset: u64, what: &'static str },
     /// An operating-system call failed.
     #[error("{attempt} {path}")]
@@ -27,7 +27,7 @@ pub enum Error {
     #[error("{attempt}: {reason}")]
     Refused { attempt: &'static str, reason: &'static str },
     /// An earlier write or sync failed. The state on disk is unknown, so the store is not written any more.
-    #[error("the store takes no more checkpoints: an earlier write or sync failed")]
+    #[error("checkpoints are disabled: an earlier write or sync failed")]
     Poisoned,
     /// The meter of a read stopped it.
     #[error("the read was interrupted")]

@@ -42,7 +42,7 @@ pub use backend::{
 };
 #[doc(hidden)]
 pub use block::codec::fuzzed_block;
-pub use changes::{Change, Changes, Follower, RevisionPart};
+pub use changes::{Change, ChangeReader, Changes, RevisionPart};
 pub use digest::SpanDigest;
 pub use error::{Error, Result};
 pub use maintainer::{Maintainer, open};
@@ -54,7 +54,9 @@ pub use recount::{RecountAnswer, RecountBounds, RecountPass, RecountSpan};
 pub use store::{
     ITEM_BYTES_MAX, ITEM_KEY_BYTES_MAX, LockPurpose, LockStats, PinnedRange, RevisionWriter, Store, Writer,
 };
-pub use transfer::{Export, History, HistoryPart, Import, ImportedState, Present, StagedStore, Staging};
+pub use transfer::{
+    Export, HistoryPart, HistoryReader, Import, ImportedState, Present, StagedStore, Staging,
+};
 pub use types::{
     BytesWritten, CompactProgress, DeleteResult, Fetch, GetResult, KeyValue, KeyValueRef, KvHash, LogIndex,
     LogPosition, PersistResult, Pressure, Previous, REVISION_MAX, RangeOptions, RangeResult, Revision, Size,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::backend::{Backend, Update};
 use crate::block::BlockCache;
-use crate::checkpoint::{CheckpointWriter, DurableState, Marks, RecoveredStore, load};
+use crate::checkpoint::{CheckpointWriter, DurableStore, Marks, RecoveredStore, load};
 use crate::compaction::{Compaction, SpaceLimit};
 use crate::error::{Error, Result};
 use crate::store::{CountCache, PinRegistry, Pins, StateLock, Store, StoreShared, Writer};
@@ -98,7 +98,7 @@ impl Maintainer {
 pub fn open(mut backend: Box<dyn Backend>, options: StoreOptions) -> Result<(Writer, Store, Maintainer)> {
     let RecoveredStore { is_new, files, marks, items, mut state } = load(&mut *backend, &options, 0)?;
     let (items, written) = (Arc::new(items), BytesWritten::default());
-    let mut durable = DurableState { backend, files, marks, items, written, dropped_records: 0 };
+    let mut durable = DurableStore { backend, files, marks, items, written, dropped_records: 0 };
     if is_new {
         // An empty store needs a format version and a size as well.
         durable.update_marks(Marks::EMPTY, Update::default())?;

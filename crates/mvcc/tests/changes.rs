@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::tiny_options;
 use bytes::Bytes;
 use mvcc::{
-    Change, Changes, CompactProgress, Error, Follower, KeyRange, LogPosition, Maintainer, MemoryBackend,
+    Change, ChangeReader, Changes, CompactProgress, Error, KeyRange, LogPosition, Maintainer, MemoryBackend,
     Previous, Revision, Store, Writer,
 };
 use proptest::prelude::*;
@@ -166,7 +166,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 /// Reads once, and checks that no change is missing.
-fn follow(recorded: &Recorded, follower: &mut Follower, bytes_max: usize) {
+fn follow(recorded: &Recorded, follower: &mut ChangeReader, bytes_max: usize) {
     let changes = follower.changes(bytes_max).unwrap();
     assert_eq!(made(&changes), recorded.between(follower.next(), changes.through()));
     follower.advance(changes.through() + 1);

@@ -2,7 +2,7 @@
 //! results.
 
 use mvcc::{
-    Change, CompactProgress, Error, Fetch, History, Import, ImportedState, KeyRange, KeyValueRef,
+    Change, CompactProgress, Error, Fetch, HistoryReader, Import, ImportedState, KeyRange, KeyValueRef,
     LogPosition, Maintainer, MemoryBackend, Previous, REVISION_MAX, RangeOptions, Revision, Store,
     StoreOptions, Writer,
 };
@@ -29,8 +29,8 @@ fn change(writer: &mut Writer, requests: std::ops::Range<u64>) {
 }
 
 /// Formats a line per change.
-fn lines(history: &History) -> Vec<String> {
-    let (mut lines, mut next) = (Vec::new(), History::START);
+fn lines(history: &HistoryReader) -> Vec<String> {
+    let (mut lines, mut next) = (Vec::new(), HistoryReader::START);
     while let Some(part) = history.part_from(next).unwrap() {
         lines.extend(part.changes().map(|change| format!("{change:?}")));
         next = part.next();
@@ -38,12 +38,12 @@ fn lines(history: &History) -> Vec<String> {
     lines
 }
 
-fn imported(history: &History) -> (Writer, Store, Maintainer) {
+fn imported(history: &HistoryReader) -> (Writer, Store, Maintainer) {
     let backend = MemoryBackend::new();
     let options = StoreOptions { block_bytes: 500, ..StoreOptions::default() };
     let mut import = Import::begin(Box::new(backend.clone()), &options).unwrap();
     history.items().iter().for_each(|(key, value)| import.item(key, value).unwrap());
-    let mut next = History::START;
+    let mut next = HistoryReader::START;
     while let Some(part) = history.part_from(next).unwrap() {
         part.changes().for_each(|change| import.change(change).unwrap());
         next = part.next();

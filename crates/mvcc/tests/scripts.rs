@@ -28,9 +28,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use mvcc::{
-    Backend, Change, Changes, CompactProgress, Error, Fetch, Flip, Follower, History, Import, ImportedState,
-    KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, PinnedRange, Present, Previous, RangeOptions,
-    RangeResult, RecountBounds, Revision, RevisionWriter, StagedStore, Staging, Store, StoreOptions, Writer,
+    Backend, Change, ChangeReader, Changes, CompactProgress, Error, Fetch, Flip, HistoryReader, Import,
+    ImportedState, KeyRange, KeyValue, KeyValueRef, Maintainer, MemoryBackend, PinnedRange, Present,
+    Previous, RangeOptions, RangeResult, RecountBounds, Revision, RevisionWriter, StagedStore, Staging,
+    Store, StoreOptions, Writer,
 };
 
 /// Maximum number of pairs shown. Longer results are shown by their number of pairs, the first and the
@@ -60,8 +61,8 @@ struct Member {
     store: Store,
     maintainer: Maintainer,
     pinned: Option<PinnedRange>,
-    follower: Option<Follower>,
-    history: Option<History>,
+    follower: Option<ChangeReader>,
+    history: Option<HistoryReader>,
     wakes: Arc<AtomicUsize>,
 }
 
@@ -289,7 +290,7 @@ impl Member {
                 Ok(format!("revision {revision}, compacted {compacted}"))
             }
             "list" => {
-                let (mut lines, mut next) = (Vec::new(), History::START);
+                let (mut lines, mut next) = (Vec::new(), HistoryReader::START);
                 while let Some(part) = self.history.as_ref().unwrap().part_from(next)? {
                     lines.push(joined(part.changes().map(show_change)));
                     next = part.next();
@@ -385,10 +386,10 @@ fn spoiled(mut chunks: Vec<Bytes>, how: &str) -> Vec<Bytes> {
     chunks
 }
 
-fn import(history: &History, backend: &MemoryBackend, options: &StoreOptions) -> Result<(), Error> {
+fn import(history: &HistoryReader, backend: &MemoryBackend, options: &StoreOptions) -> Result<(), Error> {
     let mut import = Import::begin(Box::new(backend.clone()), options)?;
     history.items().iter().try_for_each(|(key, value)| import.item(key, value))?;
-    let mut next = History::START;
+    let mut next = HistoryReader::START;
     while let Some(part) = history.part_from(next)? {
         part.changes().try_for_each(|change| import.change(change))?;
         next = part.next();

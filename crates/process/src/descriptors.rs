@@ -39,8 +39,8 @@ pub struct Descriptors {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the limit of open files (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}: raise it, or \
-     LimitNOFILE of its unit"
+    "the open file limit (ulimit -n) is {limit}; a member needs at least {LIMIT_MIN}: raise it, or \
+     LimitNOFILE of the systemd unit"
 )]
 pub struct TooFew {
     limit: u64,
@@ -64,7 +64,7 @@ impl Descriptors {
             tracing::warn!(
                 limit,
                 store_gib_max = files / 16,
-                "the limit of open files (ulimit -n) is low: a larger store cannot be opened"
+                "open file limit (ulimit -n) is low; a larger store cannot be opened"
             );
         }
         Ok(shares)
@@ -96,7 +96,7 @@ pub fn raise() {
     }
     let raised: Result<(), Errno> = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     if let Err(error) = raised {
-        tracing::warn!(%error, ?current, ?maximum, "the limit of open files was not raised");
+        tracing::warn!(%error, ?current, ?maximum, "open file limit was not raised");
     }
 }
 
@@ -107,7 +107,10 @@ pub fn raise() {
 pub fn forbid_core_file() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Core);
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum }) {
-        tracing::warn!(%error, "the limit of core files was not lowered: one would contain passwords and tokens");
+        tracing::warn!(
+            %error,
+            "core file limit was not lowered; core files would contain passwords and tokens"
+        );
     }
 }
 

@@ -91,7 +91,7 @@ pub fn die(what: &str) -> ! {
             std::thread::park(); // Until the one who came first has ended the process.
         }
     }
-    tracing::error!(target: log::FATAL, error = what, "the member cannot go on");
+    tracing::error!(target: log::FATAL, error = what, "fatal error; exiting");
     log::flush();
     std::process::exit(1)
 }

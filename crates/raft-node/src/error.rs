@@ -17,7 +17,7 @@ pub enum ProposeError {
     #[error("the command has {bytes} bytes, more than {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: usize },
     /// No leader was known while the proposal waited; it never left this member.
-    #[error("no leader became known in time")]
+    #[error("no leader was elected in time")]
     NoLeader,
     #[error("the proposal was not applied in time")]
     Timeout,
@@ -48,11 +48,11 @@ pub enum ReadError {
 /// Error of a leadership transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransferError {
-    #[error("this member does not lead")]
+    #[error("this member is not the leader")]
     NotLeader,
-    #[error("no other voter can take over")]
+    #[error("no other voter can become the leader")]
     NoCandidate,
-    #[error("leadership did not move in time")]
+    #[error("leadership transfer timed out")]
     Timeout,
     #[error("the member is stopping")]
     Stopped,

@@ -5,7 +5,7 @@
 //!   other records.
 
 use crate::bbolt::{FileLayout, FileWriter, Planner};
-use mvcc::{History, Meter, Revision};
+use mvcc::{HistoryReader, Meter, Revision};
 use prost::Message;
 use state_machine::{ApplyError, Lineage};
 
@@ -23,7 +23,7 @@ pub enum ExportError {
 
 /// Database file of a history, written in parts.
 pub struct SnapshotFile {
-    history: History,
+    history: HistoryReader,
     contents: ExportContents,
     plan: FileLayout,
     writer: FileWriter,
@@ -37,20 +37,20 @@ enum ExportProgress {
 }
 
 /// A small bucket: name, and sorted keys and values.
-type Small = (&'static [u8], Vec<(Vec<u8>, Vec<u8>)>);
+type SmallBucket = (&'static [u8], Vec<(Vec<u8>, Vec<u8>)>);
 
 struct ExportContents {
     /// Buckets before `key` and, in `after`, those after `lease`, by name.
-    before: Vec<Small>,
+    before: Vec<SmallBucket>,
     /// Ids and TTLs, sorted by unsigned id.
     leases: Vec<(u64, i64)>,
-    after: Vec<Small>,
+    after: Vec<SmallBucket>,
 }
 
 impl SnapshotFile {
     /// Plans the file, which reads the whole history. Calls `meter` after each block to learn whether to
     /// continue.
-    pub fn plan(history: History, meter: &dyn Meter) -> Result<Self, ExportError> {
+    pub fn plan(history: HistoryReader, meter: &dyn Meter) -> Result<Self, ExportError> {
         let contents = ExportContents::of(&history)?;
         let mut planner = Planner::default();
         for (name, pairs) in &contents.before {
@@ -58,7 +58,7 @@ impl SnapshotFile {
             pairs.iter().for_each(|(key, value)| planner.add(key, value.len()));
         }
         planner.begin_bucket(record::KEY);
-        let (mut next, mut key) = (History::START, Vec::new());
+        let (mut next, mut key) = (HistoryReader::START, Vec::new());
         while let Some(part) = history.part_from(next)? {
             meter.check()?;
             for change in part.changes() {
@@ -89,7 +89,7 @@ impl SnapshotFile {
             contents,
             plan,
             writer,
-            progress: ExportProgress::Changes(History::START),
+            progress: ExportProgress::Changes(HistoryReader::START),
         })
     }
 
@@ -144,7 +144,7 @@ fn stored_lease(id: u64, ttl: i64) -> ([u8; 8], StoredLease) {
 }
 
 impl ExportContents {
-    fn of(history: &History) -> Result<Self, ApplyError> {
+    fn of(history: &HistoryReader) -> Result<Self, ApplyError> {
         let items = history.items();
         let mut leases: Vec<_> = state_machine::leases(items.iter().cloned())?
             .into_iter()

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::bbolt::{Bucket, BucketCursor, Database, Source};
+use crate::bbolt::{Bucket, BucketCursor, Database, PageSource};
 use api::authpb::{Permission, Role, User, permission::Type};
 use api::mvccpb::KeyValue;
 use mvcc::{Backend, Change, Import, ImportedState, KeyValueRef, LogPosition, Revision, StoreOptions};
@@ -25,15 +25,15 @@ pub const BUMPED_REVISION_MAX: i64 = 1 << 62;
 /// Reasons to reject a file, and I/O errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotReadError {
-    #[error("the file is damaged")]
+    #[error("the file is corrupt")]
     Damaged(#[from] crate::bbolt::Error),
-    #[error("the file has no bucket \"{0}\": it is not a database of etcd")]
+    #[error("the file has no bucket \"{0}\": not an etcd database")]
     NoBucket(&'static str),
     #[error("bucket \"{bucket}\", key {key}: {what}")]
     Record { bucket: &'static str, key: String, what: &'static str },
     #[error("bucket \"{bucket}\", key {key}")]
     Refused { bucket: &'static str, key: String, source: mvcc::Error },
-    #[error("revision {newest} cannot be raised by {bump}: {BUMPED_REVISION_MAX} is the highest")]
+    #[error("revision {newest} cannot be increased by {bump}: the maximum is {BUMPED_REVISION_MAX}")]
     Bump { newest: i64, bump: i64 },
     #[error("write the store")]
     Store(#[from] mvcc::Error),
@@ -60,7 +60,7 @@ pub struct ImportResult {
 /// Imports the file into `backend`, which must be empty. The membership of the new cluster is part of
 /// the store from the first entry, so a member that receives this store as a snapshot takes the
 /// membership from it. `applied` is the position of the resulting store.
-pub fn import<S: Source>(
+pub fn import<S: PageSource>(
     database: &Database<S>,
     backend: Box<dyn Backend>,
     revisions: Revisions,
@@ -99,7 +99,7 @@ pub fn import<S: Source>(
 }
 
 /// Returns the latest revision of a file. Reads all keys.
-pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, SnapshotReadError> {
+pub fn newest_revision<S: PageSource>(database: &Database<S>) -> Result<i64, SnapshotReadError> {
     let file = BucketFile { database, buckets: database.buckets()? };
     let mut newest = file.compact_revision()?.max(1);
     let mut cursor = file.cursor("key")?.ok_or(SnapshotReadError::NoBucket("key"))?;
@@ -112,18 +112,18 @@ pub fn newest_revision<S: Source>(database: &Database<S>) -> Result<i64, Snapsho
 
 /// Returns the lineage stored in a file. etcd preserves the record unchanged, so it may have added
 /// revisions.
-pub fn lineage<S: Source>(database: &Database<S>) -> Result<Lineage, SnapshotReadError> {
+pub fn lineage<S: PageSource>(database: &Database<S>) -> Result<Lineage, SnapshotReadError> {
     BucketFile { database, buckets: database.buckets()? }.lineage()
 }
 
 /// Returns all leases of a file with their TTLs in seconds.
-pub fn leases<S: Source>(database: &Database<S>) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
+pub fn leases<S: PageSource>(database: &Database<S>) -> Result<Vec<(i64, i64)>, SnapshotReadError> {
     BucketFile { database, buckets: database.buckets()? }.leases()
 }
 
 /// Passes the changes of the latest `count` revisions that are not compacted to `take`, or all changes
 /// that compaction has left if `count` is `None`. Reads all keys twice.
-pub fn newest_changes<S: Source>(
+pub fn newest_changes<S: PageSource>(
     database: &Database<S>,
     count: Option<usize>,
     mut take: impl FnMut(&Change<'_>),
@@ -159,8 +159,7 @@ fn change<'s>(
 ) -> Result<Change<'s>, SnapshotReadError> {
     match is_tombstone {
         true => Ok(Change::Delete { revision, key: &stored.key }),
-        false => put(revision, stored)
-            .ok_or_else(|| bad("key", key, "a pair of another revision than its key says")),
+        false => put(revision, stored).ok_or_else(|| bad("key", key, "the revision differs from the key's")),
     }
 }
 
@@ -169,7 +168,7 @@ struct BucketFile<'d, S> {
     buckets: Vec<Bucket>,
 }
 
-impl<S: Source> BucketFile<'_, S> {
+impl<S: PageSource> BucketFile<'_, S> {
     fn cursor(&self, name: &'static str) -> Result<Option<BucketCursor<'_, S>>, SnapshotReadError> {
         let bucket = self.buckets.iter().find(|bucket| bucket.name() == name.as_bytes());
         Ok(bucket.map(|bucket| self.database.cursor(bucket)).transpose()?)
@@ -230,7 +229,7 @@ impl<S: Source> BucketFile<'_, S> {
         while let Some((key, value)) = meta.next_pair()? {
             if key == record::LINEAGE {
                 let lineage = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                return lineage.ok_or_else(|| bad("meta", key, "no identity of a history"));
+                return lineage.ok_or_else(|| bad("meta", key, "not a history ID"));
             }
         }
         Ok(Lineage::default())
@@ -257,7 +256,7 @@ impl<S: Source> BucketFile<'_, S> {
         while let Some((key, value)) = cursor.next_pair()? {
             let lease = StoredLease::decode(value).map_err(|_| bad("lease", key, "not a lease"))?;
             if key != lease.id.to_be_bytes() || lease.id == 0 {
-                return Err(bad("lease", key, "holds another lease than its key says"));
+                return Err(bad("lease", key, "the lease differs from the key's"));
             }
             if lease.ttl > TTL_MAX {
                 return Err(bad("lease", key, "a TTL beyond etcd's maximum"));

@@ -104,15 +104,15 @@ pub enum DecodeError {
     #[error("not a command")]
     Malformed(#[source] prost::DecodeError),
     /// A field has the wrong wire type, or is longer than its message.
-    #[error("a field that does not fit its message")]
+    #[error("a field does not match its message")]
     Field,
     /// A kind of command unknown to this version, proposed by a newer one.
-    #[error("a command of a kind that this version does not know")]
+    #[error("a command type unknown to this version")]
     UnknownKind,
     #[error("transactions nested deeper than {TXN_LEVELS_MAX} levels")]
     TooDeep,
     /// More operations than `--max-txn-ops` permits. Never returned to apply.
-    #[error("more operations than a transaction may have")]
+    #[error("too many operations in a transaction")]
     TooMany,
 }
 

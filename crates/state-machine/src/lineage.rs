@@ -107,7 +107,7 @@ impl Display for Lineage {
 
 /// The text is not a valid lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it names no history")]
+#[error("not a history ID")]
 pub struct LineageError;
 
 impl FromStr for Lineage {
@@ -130,7 +130,7 @@ impl FromStr for Lineage {
 fn read(value: &[u8]) -> Result<Lineage, ApplyError> {
     let broken = |reason| ApplyError::Item { item: ITEM.to_vec(), reason };
     let text = std::str::from_utf8(value).map_err(|_| broken("not text"))?;
-    text.parse().map_err(|LineageError| broken("no identity of a history"))
+    text.parse().map_err(|LineageError| broken("not a history ID"))
 }
 
 /// Assigns the id to a history without one; 0 means none. An unchanged id is written again: see

@@ -84,5 +84,5 @@ fn decode(item: &[u8], value: &[u8]) -> Result<Member, ApplyError> {
     let broken = |reason| ApplyError::Item { item: item.to_vec(), reason };
     let member = Member::decode(value).map_err(|_| broken("not a member"))?;
     let named = self::item(member.id) == item;
-    if named { Ok(member) } else { Err(broken("holds another member than its name says")) }
+    if named { Ok(member) } else { Err(broken("the member differs from the name's")) }
 }

@@ -36,8 +36,8 @@ pub fn of(document: &Document) -> Health {
     certificates(document, &mut findings);
     let leader = document.members.iter().find(|member| member.is_leader).map(name).unwrap_or_default();
     let good = match document.members.len() {
-        1 => "The only member serves".to_owned(),
-        count => format!("All {count} members answer, {leader} leads"),
+        1 => "Healthy: single member".to_owned(),
+        count => format!("Healthy: {count}/{count} members up, leader {leader}"),
     };
     summed(findings, good)
 }
@@ -71,7 +71,8 @@ fn summed(mut findings: Vec<Finding>, good: String) -> Health {
     let text = match findings.as_slice() {
         [] => good,
         [only] => only.text.clone(),
-        [first, rest @ ..] => format!("{}; {} more below", first.text, rest.len()),
+        [first, _] => format!("{} (+1 more issue)", first.text),
+        [first, rest @ ..] => format!("{} (+{} more issues)", first.text, rest.len()),
     };
     Health { severity, text, findings }
 }
@@ -100,41 +101,36 @@ fn members(document: &Document, findings: &mut Vec<Finding>) {
     let (up, majority) =
         (voters.iter().copied().filter(|member| is_up(member)).count(), voters.len() / 2 + 1);
     let down: Vec<&MemberStatus> = document.members.iter().filter(|member| !is_up(member)).collect();
-    let names: Vec<String> = down
+    let down: Vec<String> = down
         .iter()
         .map(|member| match member.down_s {
-            Some(since) => format!("{} (for {})", name(member), span(since)),
+            Some(since) => format!("{} ({})", name(member), span(since)),
             None => name(member),
         })
         .collect();
-    let names = names.join(", ");
-    let start = "Start the members that do not answer, or see why they are not reached";
+    let start = "Start the unreachable members, or check network connectivity";
     if document.leader.is_empty() {
         let text = if up < majority {
-            format!(
-                "No quorum: {up} of {} voters answer, {majority} are needed; silent: {names}",
-                voters.len()
-            )
+            let names = down.join(", ");
+            format!("No quorum: {up}/{} voters up, {majority} required; unreachable: {names}", voters.len())
         } else {
-            "No leader is known: an election is under way".to_owned()
+            "No leader: election in progress".to_owned()
         };
         findings.push(finding(Severity::Bad, text, start, "Members"));
     } else if !down.is_empty() {
-        let verb = if down.len() == 1 { "does" } else { "do" };
-        let more = if up == majority { "; one more loss stops the cluster" } else { "" };
-        let text = format!("{names} {verb} not answer{more}");
+        let more = if up == majority { "; losing one more member loses quorum" } else { "" };
+        let text = format!("Unreachable: {}{more}", down.join(", "));
         findings.push(finding(Severity::Warn, text, start, "Members"));
     }
     let late = document.members.iter().filter(|member| is_up(member) && !member.is_self);
     for member in late.filter(|member| member.lag.is_some_and(|lag| lag > LAG_ENTRIES)) {
-        let text = format!("{} lacks {} entries", name(member), member.lag.unwrap_or_default());
-        let todo =
-            "It catches up by itself, by a snapshot if need be; if it does not, see its disk and its log";
+        let text = format!("{} lags by {} entries", name(member), member.lag.unwrap_or_default());
+        let todo = "It catches up by itself, with a snapshot if needed; if not, check its disk and its log";
         findings.push(finding(Severity::Warn, text, todo, "Snapshots between members"));
     }
     if document.elections_hour >= ELECTIONS_HOUR {
-        let text = format!("{} changes of the leader in the last hour", document.elections_hour);
-        let todo = "See the round trips and the disks; raise --election-timeout if they are as slow as that";
+        let text = format!("{} leader changes in the last hour", document.elections_hour);
+        let todo = "Check round-trip times and disks; raise --election-timeout if they are that slow";
         findings.push(finding(Severity::Warn, text, todo, "Members"));
     }
 }
@@ -142,9 +138,9 @@ fn members(document: &Document, findings: &mut Vec<Finding>) {
 fn alarms(document: &Document, findings: &mut Vec<Finding>) {
     for alarm in &document.alarms {
         let of = document.members.iter().find(|member| member.id == alarm.member);
-        let text = format!("Alarm {} of {}", alarm.alarm, of.map_or_else(|| alarm.member.clone(), name));
+        let text = format!("Alarm {} on {}", alarm.alarm, of.map_or_else(|| alarm.member.clone(), name));
         let todo = match alarm.alarm.as_str() {
-            "NOSPACE" => "Puts are refused: delete or compact, then `etcdctl alarm disarm`",
+            "NOSPACE" => "Puts are rejected: delete keys or compact, then `etcdctl alarm disarm`",
             "CORRUPT" => "Its state differs: `kv-server member reseed` replaces it",
             _ => "`etcdctl alarm list`",
         };
@@ -161,24 +157,24 @@ fn space(document: &Document, findings: &mut Vec<Finding>) {
     }
     let forecast = document.quota_full_s.map(|seconds| format!(", full in {}", span(seconds)));
     let text = format!("{percent} % of the quota is in use{}", forecast.unwrap_or_default());
-    let todo = "Compact, delete, or raise --quota-backend-bytes of all members";
+    let todo = "Compact, delete keys, or raise --quota-backend-bytes on all members";
     findings.push(finding(Severity::Warn, text, todo, "Alarms"));
 }
 
 fn pace(document: &Document, findings: &mut Vec<Finding>) {
     if document.syncs_slow >= SYNCS_SLOW {
         let text = format!(
-            "The disk of {} is slow: syncs took up to {} ms in the last minute",
+            "Slow disk on {}: fsync took up to {} ms in the last minute",
             document.name,
             document.sync_slowest_us / 1000
         );
-        let todo = "See what else uses the disk; put --wal-dir on a separate one";
+        let todo = "Find out what else uses the disk; put --wal-dir on a separate disk";
         findings.push(finding(Severity::Warn, text, todo, "State and disk"));
     }
     let waiting = document.queues.reads_waiting + document.queues.commands_waiting;
     if waiting > WAITING {
-        let text = format!("{waiting} requests wait for memory or for their turn");
-        let todo = "See the top clients (--metrics-top); page large ranges, or raise --memory-limit";
+        let text = format!("{waiting} requests are queued for memory or concurrency");
+        let todo = "Check the top clients (--metrics-top); page large ranges, or raise --memory-limit";
         findings.push(finding(Severity::Warn, text, todo, "Alert rules"));
     }
 }
@@ -193,36 +189,38 @@ fn slow_calls(document: &Document, findings: &mut Vec<Finding>) {
     slow.iter().for_each(|call| *stages.entry(&call.stage).or_default() += 1);
     let stage = stages.into_iter().max_by_key(|(_, count)| *count).map_or("other", |(stage, _)| stage);
     let mut text =
-        format!("{} or more slow calls of {} in a minute, most in {stage}", slow.len(), document.name);
+        format!("{} or more slow requests on {} in a minute, mostly in {stage}", slow.len(), document.name);
     // Without its address, since other members show this text as well.
     let clients = document.top.iter().flat_map(|top| &top.clients);
     let (most, all) = clients.fold((0.0, 0.0), |(most, all), it| (it.requests.max(most), it.requests + all));
     if most * 100.0 > all * CLIENT_PERCENT {
         let part = (most / all * 100.0).round();
-        text += &format!("; one client sends {part} % of the requests, see the top clients there");
+        text += &format!("; one client sends {part} % of the requests, see its top clients");
     }
-    let todo =
-        "See the slow calls of that member, its processor and disk, and who sends most (--metrics-top)";
+    let todo = "Check that member's slow requests, CPU, disk and top clients (--metrics-top)";
     findings.push(finding(Severity::Warn, text, todo, "Alert rules"));
 }
 
 /// Adds the clock finding, which needs a comparison with the requesting member.
 pub fn compare_clock(document: &mut Document, asked_by: &str) {
     let Some(off) = document.clock_off_ms.filter(|off| off.unsigned_abs() > CLOCK_MS) else { return };
-    let (seconds, way) = (off.unsigned_abs().div_ceil(1000), if off > 0 { "ahead of" } else { "late by" });
-    let text = format!("The clock of {} is {seconds} s or more {way} that of {asked_by}", document.name);
-    let todo = "Let all machines follow the same time servers; certificates and tokens go by this clock";
+    let seconds = off.unsigned_abs().div_ceil(1000);
+    let own = document.name.as_str();
+    let (ahead, late) = if off > 0 { (own, asked_by) } else { (asked_by, own) };
+    let text = format!("Clock skew: {ahead} ≥ {seconds} s ahead of {late}");
+    let todo =
+        "Synchronize all machines with the same time servers; certificates and tokens depend on the clock";
     document.health.findings.push(finding(Severity::Warn, text, todo, "Members"));
 }
 
 fn certificates(document: &Document, findings: &mut Vec<Finding>) {
     for certificate in document.certificates.iter().filter(|it| it.ends_s < CERTIFICATE_S) {
-        let todo = "Replace its files; they are read again without a restart";
+        let todo = "Replace the files; certificates reload automatically";
         let (severity, text) = match u64::try_from(certificate.ends_s) {
             Ok(left) => (Severity::Warn, format!("expires in {}", span(left))),
             Err(_) => (Severity::Bad, "has expired".to_owned()),
         };
-        let text = format!("The certificate of {}'s {} port {text}", document.name, certificate.port);
+        let text = format!("Certificate of {}'s {} port {text}", document.name, certificate.port);
         findings.push(finding(severity, text, todo, "Clients and TLS"));
     }
 }
@@ -233,7 +231,7 @@ mod tests {
     use crate::status::{Alarm, CertificateEnd};
     use crate::usage::{Rows, Top};
 
-    /// Three members, seen by m1: `m1* m2 m3!`, where * leads and ! does not answer.
+    /// Three members, seen by m1: `m1* m2 m3!`, where * leads and ! is unreachable.
     fn document(members: &str) -> Document {
         let member = |word: &str| MemberStatus {
             id: word[..2].to_owned(),
@@ -250,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_far_off_is_found() {
+    fn a_clock_skew_above_the_limit_is_a_finding() {
         for (off, wanted) in [
             (None, None),
             (Some(1000), None),
             (Some(-900), None),
-            (Some(90_500), Some("The clock of m1 is 91 s or more ahead of that of m2")),
-            (Some(-3000), Some("The clock of m1 is 3 s or more late by that of m2")),
+            (Some(90_500), Some("Clock skew: m1 ≥ 91 s ahead of m2")),
+            (Some(-3000), Some("Clock skew: m2 ≥ 3 s ahead of m1")),
         ] {
             let mut document = Document { clock_off_ms: off, ..document("m1* m2") };
             compare_clock(&mut document, "m2");
@@ -277,26 +275,26 @@ mod tests {
     type Change = fn(&mut Document);
 
     const SENTENCES: [(&str, Change, Severity, &str); 15] = [
-        ("m1* m2 m3", |_| {}, Severity::Good, "All 3 members answer, m1 leads"),
-        ("m1*", |_| {}, Severity::Good, "The only member serves"),
+        ("m1* m2 m3", |_| {}, Severity::Good, "Healthy: 3/3 members up, leader m1"),
+        ("m1*", |_| {}, Severity::Good, "Healthy: single member"),
         (
             "m1* m2 m3!",
             |_| {},
             Severity::Warn,
-            "m3 (for 3 min) does not answer; one more loss stops the cluster",
+            "Unreachable: m3 (3 min); losing one more member loses quorum",
         ),
         (
             "m1 m2! m3!",
             |_| {},
             Severity::Bad,
-            "No quorum: 1 of 3 voters answer, 2 are needed; silent: m2 (for 3 min), m3 (for 3 min)",
+            "No quorum: 1/3 voters up, 2 required; unreachable: m2 (3 min), m3 (3 min)",
         ),
-        ("m1 m2 m3", |_| {}, Severity::Bad, "No leader is known: an election is under way"),
+        ("m1 m2 m3", |_| {}, Severity::Bad, "No leader: election in progress"),
         (
             "m1* m2 m3!",
             |it| it.alarms = vec![Alarm { member: "m2".to_owned(), alarm: "NOSPACE".to_owned() }],
             Severity::Bad,
-            "Alarm NOSPACE of m2; 1 more below",
+            "Alarm NOSPACE on m2 (+1 more issue)",
         ),
         (
             "m1* m2 m3",
@@ -320,39 +318,39 @@ mod tests {
                 it.quota_full_s = Some(7300);
             },
             Severity::Good,
-            "All 3 members answer, m1 leads",
+            "Healthy: 3/3 members up, leader m1",
         ),
         (
             "m1* m2 m3",
             |it| (it.sync_slowest_us, it.syncs_slow) = (250_000, 3),
             Severity::Warn,
-            "The disk of m1 is slow: syncs took up to 250 ms in the last minute",
+            "Slow disk on m1: fsync took up to 250 ms in the last minute",
         ),
         (
             "m1* m2 m3",
             |it| slow(it, &[3.0, 2.0]),
             Severity::Warn,
-            "12 or more slow calls of m1 in a minute, most in read",
+            "12 or more slow requests on m1 in a minute, mostly in read",
         ),
         (
             "m1* m2 m3",
             |it| slow(it, &[72.0, 3.0]),
             Severity::Warn,
-            "12 or more slow calls of m1 in a minute, most in read; one client sends 96 % of the \
-             requests, see the top clients there",
+            "12 or more slow requests on m1 in a minute, mostly in read; one client sends 96 % of \
+             the requests, see its top clients",
         ),
-        ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lacks 6000 entries"),
-        ("m1* m2 m3", |it| it.elections_hour = 4, Severity::Warn, "4 changes of the leader in the last hour"),
+        ("m1* m2 m3", |it| it.members[1].lag = Some(6000), Severity::Warn, "m2 lags by 6000 entries"),
+        ("m1* m2 m3", |it| it.elections_hour = 4, Severity::Warn, "4 leader changes in the last hour"),
         (
             "m1* m2 m3",
             |it| it.certificates = vec![CertificateEnd { port: "client".to_owned(), ends_s: 9 * 86_400 }],
             Severity::Warn,
-            "The certificate of m1's client port expires in 9 d",
+            "Certificate of m1's client port expires in 9 d",
         ),
     ];
 
     #[test]
-    fn the_sentence_names_the_gravest_reason() {
+    fn the_summary_states_the_most_severe_finding() {
         for (members, change, severity, text) in SENTENCES {
             let mut document = document(members);
             change(&mut document);
@@ -366,23 +364,23 @@ mod tests {
     }
 
     #[test]
-    fn the_health_of_a_cluster_is_what_its_members_say_once_each() {
+    fn the_health_of_a_cluster_merges_equal_findings_of_its_members() {
         let says = |texts: &[(Severity, &str)]| {
             let findings =
                 texts.iter().map(|(severity, text)| finding(*severity, (*text).to_owned(), "", ""));
-            summed(findings.collect(), "All 3 members answer".to_owned())
+            summed(findings.collect(), "Healthy".to_owned())
         };
         let (warn, bad) = (Severity::Warn, Severity::Bad);
         for (asked, other, wanted) in [
-            (says(&[]), says(&[]), "All 3 members answer"),
-            (says(&[]), says(&[(warn, "The disk of m2 is slow")]), "The disk of m2 is slow"),
+            (says(&[]), says(&[]), "Healthy"),
+            (says(&[]), says(&[(warn, "Slow disk on m2")]), "Slow disk on m2"),
             (
-                says(&[(warn, "m3 (for 3 s) does not answer; one more loss stops the cluster")]),
-                says(&[(warn, "m3 (for 4 min) does not answer; one more loss stops the cluster")]),
-                "m3 (for 3 s) does not answer; one more loss stops the cluster",
+                says(&[(warn, "Unreachable: m3 (3 s); losing one more member loses quorum")]),
+                says(&[(warn, "Unreachable: m3 (4 min); losing one more member loses quorum")]),
+                "Unreachable: m3 (3 s); losing one more member loses quorum",
             ),
             (says(&[(warn, "81 % of the quota")]), says(&[(warn, "82 % of the quota")]), "81 % of the quota"),
-            (says(&[(warn, "m1 is slow")]), says(&[(bad, "m2 is slow")]), "m2 is slow; 1 more below"),
+            (says(&[(warn, "m1 is slow")]), says(&[(bad, "m2 is slow")]), "m2 is slow (+1 more issue)"),
         ] {
             assert_eq!(of_cluster(&asked, [&other]).text, wanted);
         }

@@ -77,7 +77,7 @@ struct Span {
 }
 
 #[derive(Debug, Default)]
-pub struct History {
+pub struct StatsHistory {
     fine: VecDeque<Row>,
     coarse: VecDeque<Row>,
     /// Fine rows since the last coarse one.
@@ -112,7 +112,7 @@ fn calls(before: &Document, now: &Document, methods: &[&str]) -> BTreeMap<u64, u
     found
 }
 
-impl History {
+impl StatsHistory {
     /// Adds the current values. `sync_us` is the slowest sync since the last call.
     pub fn push(&mut self, now: Document, sync_us: u64) {
         if let Some(before) = self.last.as_ref().filter(|before| before.uptime_ms < now.uptime_ms) {
@@ -174,7 +174,7 @@ impl History {
     }
 }
 
-/// Reports whether these bytes have the form of [`History::json`]. Older versions have a different form.
+/// Reports whether these bytes have the form of [`StatsHistory::json`]. Older versions have a different form.
 pub fn is_one(json: &[u8]) -> bool {
     let spans: BTreeMap<String, Span> = serde_json::from_slice(json).unwrap_or_default();
     let is_fit = |name: &str| {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn rows_are_bounded_and_coarse_ones_sum_fine_ones_up() {
-        let mut history = History::default();
+        let mut history = StatsHistory::default();
         for step in 0..=5000 {
             history.push(document(step), if step == 4900 { 7000 } else { 100 });
         }
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_hour_and_the_forecast_know_what_was_seen() {
-        let mut history = History::default();
+        let mut history = StatsHistory::default();
         assert_eq!(history.full_in_s(1 << 30), None);
         for step in 0..=200 {
             history.push(document(step), 0);

@@ -10,7 +10,7 @@ use torture::failure::{ExperimentError, Result};
 use torture::report::ExperimentReport;
 use torture::{attack, fail, flip, kill, members, power_loss};
 
-/// Whole processes against power cuts, kill -9, flipped bytes and failing disks.
+/// Fault injection on whole processes: power cuts, kill -9, flipped bytes and failing disks.
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -24,103 +24,103 @@ struct Means {
     /// The program under test [default: kv-server next to this program].
     #[arg(long, global = true, alias = "program")]
     server: Option<PathBuf>,
-    /// Where directories are made [default: /dev/shm if it is large, else the temporary directory].
+    /// Directory for data [default: /dev/shm if it is large, else the temporary directory].
     #[arg(long, global = true)]
     scratch: Option<PathBuf>,
-    /// First of the ports to use.
+    /// First port to use.
     #[arg(long, global = true, default_value_t = 26500)]
     port: u16,
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     #[arg(long, global = true, default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// Records a loaded member and starts the program on disks that a power cut could have left.
+    /// Records a member under load and starts the program on disk images that a power cut could leave.
     PowerLoss {
-        /// Disks to try.
+        /// Number of disk images.
         #[arg(long, default_value_t = 250)]
         images: u64,
-        /// Keys of 13 B with values of 256 B that the member has before.
+        /// Number of preloaded keys (13 B, with values of 256 B).
         #[arg(long, default_value_t = 0)]
         keys: u64,
-        /// Plays a disk that only pretends to sync, and succeeds if that is found out.
+        /// Simulates a disk that ignores syncs; succeeds if the experiment detects it.
         #[arg(long)]
         lying_disk: bool,
     },
-    /// Kills members with SIGKILL, start-up included.
+    /// Kills members with SIGKILL, also during start-up.
     Kill {
-        /// Kills.
+        /// Number of kills.
         #[arg(long, default_value_t = 100)]
         cycles: u64,
-        /// Members of the cluster.
+        /// Number of members.
         #[arg(long, default_value_t = 1)]
         members: u16,
-        /// Keys of 13 B with values of 256 B that the cluster has before.
+        /// Number of preloaded keys (13 B, with values of 256 B).
         #[arg(long, default_value_t = 0)]
         keys: u64,
     },
-    /// Changes the members of a cluster under load, while members are killed, paused and cut off.
+    /// Changes the membership under load, while members are killed, paused and partitioned.
     Members {
-        /// Changes.
+        /// Number of membership changes.
         #[arg(long, default_value_t = 100)]
         changes: u64,
     },
-    /// Makes each operation on a file fail once, with EIO and with ENOSPC.
+    /// Fails each file operation once, with EIO and with ENOSPC.
     Fail {
-        /// Of all operations, one in so many is made to fail.
+        /// Fail every Nth operation.
         #[arg(long, default_value_t = 1)]
         every: u64,
     },
-    /// Flips single bytes of a data directory.
+    /// Flips single bytes in a data directory.
     Flip {
-        /// Of the log's bytes, one in so many is flipped.
+        /// Flip every Nth byte of the log.
         #[arg(long, default_value_t = 1)]
         log_every: u64,
-        /// Of the store's bytes, one in so many is flipped.
+        /// Flip every Nth byte of the store.
         #[arg(long, default_value_t = 1)]
         store_every: u64,
-        /// Of the bytes of a checkpoint on its way, one in so many is flipped.
+        /// Flip every Nth byte of a checkpoint in transfer.
         #[arg(long, default_value_t = 1)]
         stream_every: u64,
-        /// Starts of the program on a damaged directory.
+        /// Number of starts on a corrupt directory.
         #[arg(long, default_value_t = 100)]
         starts: u64,
     },
-    /// Fills small disks; needs the right to mount them.
+    /// Fills small disks; requires permission to mount them.
     Full,
-    /// Attacks a running server while healthy clients measure latency; exits with 1 if a verdict is bad.
+    /// Attacks a server while healthy clients measure latency; exits with 1 if a verdict is bad.
     Attack(AttackFlags),
 }
 
 #[derive(Args)]
 struct AttackFlags {
-    /// Duration of each attack.
+    /// Duration of each attack in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// How often each attack is made on the same members: what is left must not grow with it.
+    /// Repetitions of each attack on the same members; remaining state must not grow with them.
     #[arg(long, default_value_t = 1)]
     repeat: u32,
-    /// Members of each cluster; some attacks take more.
+    /// Number of members per cluster; some attacks use more.
     #[arg(long, default_value_t = 1)]
     members: u16,
-    /// Only the attack of this name; may be given several times.
+    /// Run only the attack with this name; repeatable.
     #[arg(long)]
     only: Vec<String>,
-    /// Only the attacks whose number leaves N when divided by OF.
+    /// Run only attacks with number % OF == N.
     #[arg(long, num_args = 2, value_names = ["N", "OF"], default_values_t = [0, 1])]
     share: Vec<usize>,
-    /// How often an attack with a bad verdict is made before it counts.
+    /// Attempts before a bad verdict counts.
     #[arg(long, default_value_t = 1)]
     tries: u32,
-    /// A 99th percentile below so many milliseconds is good, also if it was lower before the attack.
+    /// p99 in milliseconds that always passes, even if it was lower before the attack.
     #[arg(long, default_value_t = 20)]
     p99_floor: u64,
-    /// Real etcd, attacked in turn for comparison.
+    /// Path of etcd, attacked as well for comparison.
     #[arg(long)]
     etcd: Option<PathBuf>,
-    /// Writes all figures to this file.
+    /// Write all measurements to this file.
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -151,7 +151,7 @@ fn main() -> ExitCode {
 }
 
 fn not_made(failure: &ExperimentError) -> ExitCode {
-    say(&format!("the experiment could not be made: {failure}"));
+    say(&format!("the experiment did not run: {failure}"));
     ExitCode::from(2)
 }
 
@@ -182,7 +182,7 @@ fn bench(cli: &Cli) -> Result<Environment> {
 #[derive(PartialEq, Eq)]
 enum Expectation {
     Nothing,
-    /// The experiment itself is tested: it must find faults.
+    /// The experiment itself is under test: it must find faults.
     Faults,
 }
 

@@ -28,9 +28,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::format::frame::{self, Type};
-use crate::format::segment::{self, Descent, Lineage, PAGE_BYTES, SegmentHead};
+use crate::format::segment::{self, Descent, LogProperties, PAGE_BYTES, SegmentHead};
 use crate::format::walk::{CHUNK_BYTES, FrameCursor};
-use crate::recovery::{self, Stop};
+use crate::recovery::{self, StopPoint};
 use crate::{Error, File, Fs, LogPosition, Recovery, Result};
 
 /// A finding of an inspection.
@@ -122,15 +122,15 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
         return Err(Error::Missing { dir: dir.to_path_buf() });
     }
     let opens = recovery::recover_live(fs, dir).map(|found| found.recovery());
-    let segments: Vec<Segment<F::File>> =
-        sequences.iter().map(|sequence| Segment::open(fs, dir, *sequence)).collect();
+    let segments: Vec<InspectedSegment<F::File>> =
+        sequences.iter().map(|sequence| InspectedSegment::open(fs, dir, *sequence)).collect();
     let origin = segments.iter().rposition(|segment| segment.is_origin()).unwrap_or(0);
     // A segment with a corrupt header still has frames; their seed follows from the other segments.
     let heads = || segments.iter().filter_map(|segment| segment.head.as_ref().ok());
     // A segment with a corrupt header is assumed to be salted, unless a later one is not.
     let unsalted = heads().rfind(|head| head.salt.is_none()).map_or(0, |head| head.sequence + 1);
     let salt = heads().find_map(|head| Some((head.salt?, unsalted)));
-    let lineage = heads().next_back().map(|head| Lineage::of(head.identity.clone(), salt));
+    let lineage = heads().next_back().map(|head| LogProperties::of(head.identity.clone(), salt));
     let oldest = || Some(*recovery::list(fs, dir).ok()?.segments.first()?);
     let is_released = |sequence| oldest().is_some_and(|oldest| oldest > sequence);
     let inspection = Inspection { segments: 0, frames: 0, damages: 0, opens };
@@ -146,7 +146,7 @@ pub fn inspect<F: Fs>(fs: &F, dir: &Path, visit: &mut dyn FnMut(Finding<'_>)) ->
 }
 
 /// A segment, possibly with an unreadable file or header.
-struct Segment<F> {
+struct InspectedSegment<F> {
     sequence: u64,
     path: PathBuf,
     bytes: u64,
@@ -154,8 +154,8 @@ struct Segment<F> {
     head: std::result::Result<SegmentHead, String>,
 }
 
-impl<F: File> Segment<F> {
-    fn open<S: Fs<File = F>>(fs: &S, dir: &Path, sequence: u64) -> Segment<F> {
+impl<F: File> InspectedSegment<F> {
+    fn open<S: Fs<File = F>>(fs: &S, dir: &Path, sequence: u64) -> InspectedSegment<F> {
         let path = segment::path(dir, sequence);
         let (file, bytes, head) = match segment::open(fs, &path) {
             Ok((file, bytes)) => {
@@ -164,7 +164,7 @@ impl<F: File> Segment<F> {
             }
             Err(error) => (None, 0, Err(reason(&error))),
         };
-        Segment { sequence, path, bytes, file, head }
+        InspectedSegment { sequence, path, bytes, file, head }
     }
 
     fn is_origin(&self) -> bool {
@@ -172,7 +172,7 @@ impl<F: File> Segment<F> {
     }
 
     /// Returns the end of this segment according to its successor.
-    fn sealed_at(&self, next: Option<&Segment<F>>) -> Option<u64> {
+    fn sealed_at(&self, next: Option<&InspectedSegment<F>>) -> Option<u64> {
         let next = next.filter(|next| next.sequence == self.sequence + 1)?.head.as_ref().ok()?;
         match next.descent {
             Descent::Continues { end, .. } => Some(end),
@@ -194,7 +194,7 @@ struct LogInspection<'v> {
     visit: &'v mut dyn FnMut(Finding<'_>),
     /// Reports whether the segment has been released.
     is_released: &'v dyn Fn(u64) -> bool,
-    lineage: Option<Lineage>,
+    lineage: Option<LogProperties>,
     inspection: Inspection,
 }
 
@@ -208,7 +208,12 @@ impl LogInspection<'_> {
         (self.visit)(Finding::Damage { file, offset, bytes, reason });
     }
 
-    fn segment<F: File>(&mut self, segment: &Segment<F>, next: Option<&Segment<F>>, is_void: bool) {
+    fn segment<F: File>(
+        &mut self,
+        segment: &InspectedSegment<F>,
+        next: Option<&InspectedSegment<F>>,
+        is_void: bool,
+    ) {
         self.inspection.segments += 1;
         let head = segment.head.as_ref().ok();
         (self.visit)(Finding::Segment(SegmentFound {
@@ -254,7 +259,7 @@ impl LogInspection<'_> {
     /// Reports the frames of a segment and the damage between them.
     fn frames<F: File>(
         &mut self,
-        segment: &Segment<F>,
+        segment: &InspectedSegment<F>,
         walk: &mut FrameCursor<'_, F>,
         sealed_at: Option<u64>,
     ) -> std::io::Result<()> {
@@ -276,7 +281,7 @@ impl LogInspection<'_> {
                 }
                 Err(flaw) => flaw,
             };
-            let stop = Stop { offset, reason: flaw, crc: crc.unwrap_or_default(), group };
+            let stop = StopPoint { offset, reason: flaw, crc: crc.unwrap_or_default(), group };
             if sealed_at.is_none() && self.is_the_end(segment, &stop) {
                 return Ok(());
             }
@@ -315,7 +320,7 @@ impl LogInspection<'_> {
 
     /// Reports whether a segment without a successor ends at `stop`, using recovery's classification, and
     /// reports torn bytes there.
-    fn is_the_end<F: File>(&mut self, segment: &Segment<F>, stop: &Stop) -> bool {
+    fn is_the_end<F: File>(&mut self, segment: &InspectedSegment<F>, stop: &StopPoint) -> bool {
         let (Some(file), Ok(head)) = (&segment.file, &segment.head) else { return false };
         if stop.offset < head.groups {
             return false;

@@ -263,7 +263,7 @@ impl Replay {
 }
 
 /// Position and reason at which the frames of a segment stopped.
-pub(crate) struct Stop {
+pub(crate) struct StopPoint {
     pub offset: u64,
     pub reason: &'static str,
     pub crc: u32,
@@ -277,7 +277,7 @@ fn follow<F: File>(
     replay: &mut Replay,
     walk: &mut FrameCursor<'_, F>,
     opened: &OpenedSegment<F>,
-) -> Result<Stop> {
+) -> Result<StopPoint> {
     follow_from(replay, walk, opened, segment::head_crc(&opened.head), PAGE_BYTES as u64)
 }
 
@@ -288,10 +288,10 @@ fn follow_from<F: File>(
     opened: &OpenedSegment<F>,
     mut crc: u32,
     mut group: u64,
-) -> Result<Stop> {
+) -> Result<StopPoint> {
     loop {
         let offset = walk.offset();
-        let stop = |reason| Ok(Stop { offset, reason, crc, group });
+        let stop = |reason| Ok(StopPoint { offset, reason, crc, group });
         let header = match walk.frame().attempt("read log segment", &opened.path)? {
             Err(flaw) => return stop(flaw),
             Ok(frame) if frame.header.previous != crc && !base::mutant("unchained-frames") => {
@@ -370,7 +370,7 @@ pub(crate) fn torn_bytes<F: File>(
     head: &SegmentHead,
     path: &Path,
     file_bytes: u64,
-    stop: &Stop,
+    stop: &StopPoint,
 ) -> Result<u64> {
     let mut torn_end = stop.offset;
     let mut damaged = false;

@@ -52,14 +52,14 @@ pub enum Error {
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
     /// Synced bytes are corrupt. Starting anyway would silently lose acknowledged writes.
-    #[error("log segment {segment:016x} is damaged at offset {offset}: {reason}")]
+    #[error("log segment {segment:016x} is corrupt at offset {offset}: {reason}")]
     Corrupt { segment: u64, offset: u64, reason: &'static str },
     #[error("a log exists already in {}", dir.display())]
     Exists { dir: PathBuf },
     #[error("no log in {}", dir.display())]
     Missing { dir: PathBuf },
     /// The entry was released, or discarded by a restart of the log. `first` is the first readable entry.
-    #[error("log entry {index} was released; the first one kept is {first}")]
+    #[error("log entry {index} was released; the first retained one is {first}")]
     Released { index: LogIndex, first: LogIndex },
     /// An earlier write or sync failed. The state on disk is unknown until the log is reopened.
     #[error("the log stopped after a failed write or sync")]

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use crate::entries::Catalogue;
 use crate::entries::{GROUP_BYTES_MAX, SyncGroup};
 use crate::format::frame::Type;
-use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, Lineage, SPARE, Spare, Tail};
+use crate::format::segment::{self, Birth, Descent, IDENTITY_BYTES_MAX, LogProperties, SPARE, Spare, Tail};
 use crate::recovery::{self, Ending};
 use crate::types::IoContext;
 use crate::{
@@ -51,7 +51,7 @@ pub struct Wal<F: Fs> {
     dir: PathBuf,
     options: WalOptions,
     /// Repeated in the header of each segment.
-    lineage: Lineage,
+    lineage: LogProperties,
     /// Latest state, repeated at the head of each segment.
     state: Option<Vec<u8>>,
     tail: Tail<F::File>,
@@ -65,12 +65,12 @@ pub struct Wal<F: Fs> {
     reader: Reader<F>,
     /// Synced but not yet reported, because a group was written before `sync` was called.
     unreported: SyncResult,
-    health: Health,
+    health: LogState,
 }
 
 /// State of the log. After a failure, the process must restart and reopen it.
 #[derive(Debug)]
-enum Health {
+enum LogState {
     Sound,
     /// A call without a result failed; the next `sync` returns the error.
     Failing(Error),
@@ -108,7 +108,7 @@ impl<F: Fs> Wal<F> {
         let birth = Birth { sequence: 1, base, descent, identity, salt, state: None };
         let tail = segment::begin(&fs, dir, &birth, listing.spare, options.segment_bytes)?;
         let catalogue = Catalogue::new(birth.sequence, start);
-        let lineage = Lineage::of(identity.to_vec(), Some((salt, birth.sequence)));
+        let lineage = LogProperties::of(identity.to_vec(), Some((salt, birth.sequence)));
         Ok(Wal::assemble(fs, dir, options, lineage, None, tail, Spare::Absent, catalogue))
     }
 
@@ -130,7 +130,7 @@ impl<F: Fs> Wal<F> {
         let recovery = found.recovery();
         // A log without a salt gets one from its next segment on. Existing segments do not change.
         let salt = found.salt.unwrap_or((options.salt, found.tail.sequence + 1));
-        let (lineage, state) = (Lineage::of(found.identity, Some(salt)), found.state);
+        let (lineage, state) = (LogProperties::of(found.identity, Some(salt)), found.state);
         let mut wal =
             Wal::assemble(fs, dir, options, lineage, state, found.tail, found.spare, found.catalogue);
         wal.first_own = wal.tail.sequence + 1;
@@ -149,7 +149,7 @@ impl<F: Fs> Wal<F> {
         fs: F,
         dir: &Path,
         options: WalOptions,
-        lineage: Lineage,
+        lineage: LogProperties,
         state: Option<Vec<u8>>,
         tail: Tail<F::File>,
         spare: Spare,
@@ -172,7 +172,7 @@ impl<F: Fs> Wal<F> {
             first_own,
             reader,
             unreported: SyncResult::default(),
-            health: Health::Sound,
+            health: LogState::Sound,
         }
     }
 
@@ -395,25 +395,25 @@ impl<F: Fs> Wal<F> {
     }
 
     fn is_sound(&self) -> bool {
-        matches!(self.health, Health::Sound)
+        matches!(self.health, LogState::Sound)
     }
 
     /// Runs a step for a call that cannot return an error, and stores the error for the next `sync`.
     fn attempt(&mut self, step: impl FnOnce(&mut Self) -> Result<()>) {
         if let Err(error) = step(self) {
-            self.health = Health::Failing(error);
+            self.health = LogState::Failing(error);
         }
     }
 
     /// Runs a step unless an earlier one failed; a failure poisons the log.
     fn guarded<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        match std::mem::replace(&mut self.health, Health::Failed) {
-            Health::Failing(error) => Err(error),
-            Health::Failed if !base::mutant("goes-on-after-a-failure") => Err(Error::Poisoned),
-            Health::Sound | Health::Failed => {
+        match std::mem::replace(&mut self.health, LogState::Failed) {
+            LogState::Failing(error) => Err(error),
+            LogState::Failed if !base::mutant("goes-on-after-a-failure") => Err(Error::Poisoned),
+            LogState::Sound | LogState::Failed => {
                 // A step that panics leaves the log poisoned as well.
                 let done = step(self)?;
-                self.health = Health::Sound;
+                self.health = LogState::Sound;
                 Ok(done)
             }
         }

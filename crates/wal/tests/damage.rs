@@ -131,7 +131,7 @@ fn a_zeroed_length_does_not_end_the_log() {
     fs.damage(&segment(1), |bytes| bytes[4096 + 8..][..4].fill(0));
     match contents(&fs) {
         Err(Error::Corrupt { segment, offset, reason }) => {
-            assert_eq!((segment, offset, reason), (1, 4096, "damaged frame header"));
+            assert_eq!((segment, offset, reason), (1, 4096, "corrupt frame header"));
         }
         other => panic!("{other:?}"),
     }
@@ -146,7 +146,7 @@ fn a_lost_group_in_the_middle_is_damage_and_a_lost_frame_of_the_last_group_is_no
     match contents(&middle) {
         Err(error) => assert_eq!(
             error.to_string(),
-            "log segment 0000000000000001 is damaged at offset 4096: zeros where a frame should be"
+            "log segment 0000000000000001 is corrupt at offset 4096: zeros where a frame should be"
         ),
         Ok(found) => panic!("{found:?}"),
     }
@@ -210,7 +210,7 @@ fn segments_of_another_log_a_gap_and_a_swap_are_refused() {
     append(&mut wal, 6, 2, b"in the third segment");
     wal.close().unwrap();
     gap.remove(&segment(2)).unwrap();
-    refused(&gap, "segment 0000000000000002 is damaged at offset 0: the segment is missing");
+    refused(&gap, "segment 0000000000000002 is corrupt at offset 0: the segment is missing");
 }
 
 #[test]

@@ -84,13 +84,13 @@ fn all_frames_behind_damage_are_shown_and_the_hole_is_measured() {
         [
             "4096 entry 1/1 5",
             "4140 state 4",
-            "4180 damage 336: damaged frame header",
+            "4180 damage 336: corrupt frame header",
             "4516 entry 2/2 7 loose"
         ]
     );
     assert_eq!(inspection.damages, 1);
     let refused = inspection.opens.unwrap_err().to_string();
-    assert_eq!(refused, "log segment 0000000000000001 is damaged at offset 4180: damaged frame header");
+    assert_eq!(refused, "log segment 0000000000000001 is corrupt at offset 4180: corrupt frame header");
 }
 
 #[test]

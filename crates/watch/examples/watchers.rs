@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mvcc::{LogPosition, MemoryBackend, StoreOptions, Writer};
-use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
+use watch::{CreateRequest, Encoder, Hub, WatchLimits, WatchStreamId};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -41,7 +41,7 @@ fn put(writer: &mut Writer, index: &mut u64, key: &[u8]) {
 }
 
 /// Takes and encodes all parcels. Returns the number of bytes.
-fn drain(hub: &mut Hub, streams: &mut [(StreamId, Encoder)]) -> usize {
+fn drain(hub: &mut Hub, streams: &mut [(WatchStreamId, Encoder)]) -> usize {
     let (mut bytes, mut pieces, mut parcels) = (0, Vec::new(), VecDeque::new());
     for (stream, encoder) in streams {
         hub.take(*stream, usize::MAX, &mut parcels);
@@ -69,7 +69,7 @@ fn main() {
     let mut index = 0;
 
     let before = resident();
-    let mut streams: Vec<(StreamId, Encoder)> =
+    let mut streams: Vec<(WatchStreamId, Encoder)> =
         (0..count).map(|_| (hub.open(Duration::ZERO), Encoder::new(1, 2, 1 << 20))).collect();
     let opened = resident();
     let began = Instant::now();
@@ -129,7 +129,7 @@ fn main() {
 }
 
 /// Drains the streams that have parcels. Returns the number of bytes.
-fn drain_ready(hub: &mut Hub, streams: &mut [(StreamId, Encoder)]) -> usize {
+fn drain_ready(hub: &mut Hub, streams: &mut [(WatchStreamId, Encoder)]) -> usize {
     let ready = hub.ready();
     let mut bytes = 0;
     for stream in ready {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use base::ClientId;
 
-use crate::types::StreamId;
+use crate::types::WatchStreamId;
 
 /// Waiting streams, grouped by client. A client is queued when its first stream starts to wait, and
 /// re-queued at the end after each grant. Clients that arrive later, in any number, never overtake
@@ -19,7 +19,7 @@ pub(crate) struct HeldBack {
 
 #[derive(Clone, Copy)]
 pub(crate) struct WaitingStream {
-    pub stream: StreamId,
+    pub stream: WatchStreamId,
     pub bytes: usize,
 }
 
@@ -51,7 +51,7 @@ impl HeldBack {
         }
     }
 
-    pub fn remove(&mut self, owner: ClientId, stream: StreamId) {
+    pub fn remove(&mut self, owner: ClientId, stream: WatchStreamId) {
         let Some(place) = self.places.get(&owner).copied() else { return };
         let Some((_, streams)) = self.clients.get_mut(&place) else { return };
         streams.retain(|waiting| waiting.stream != stream);

@@ -30,5 +30,5 @@ mod hub; // watchers, streams and the delivery of events
 
 pub use base::ClientId;
 pub use hub::Hub;
-pub use types::{CreateRequest, HubOutput, Stats, StreamId, WatchLimits};
+pub use types::{CreateRequest, HubOutput, Stats, WatchLimits, WatchStreamId};
 pub use wire::{Encoder, HeldBytes, Parcel};

@@ -9,7 +9,7 @@ use mvcc::KeyRange;
 
 /// A stream id. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId {
+pub struct WatchStreamId {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }

@@ -16,7 +16,7 @@ use ring::signature::{EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::der::{self, DerReader};
-use super::signing::{self, Digest, Method, Padding, Signer, Unusable, Verifier};
+use super::signing::{self, HashAlgorithm, Method, Padding, Signer, Unusable, Verifier};
 use config::JwtOptions;
 use process::files;
 
@@ -48,13 +48,13 @@ pub enum KeyError {
     NotPem,
     #[error("key is not a valid {0} key")]
     Kind(&'static str),
-    #[error("the elliptic curve of the key is not that of the method")]
+    #[error("the key's elliptic curve does not match the signing method")]
     Curve,
-    #[error("the private key has no public part, and there is no pub-key")]
+    #[error("the private key has no public part, and pub-key is not set")]
     NoPublicPart,
-    #[error("RSA keys have 2048 to 8192 bits, and this one has {} at most", .0 * 8)]
+    #[error("invalid RSA key size: at most {} bits, expected 2048 to 8192", .0 * 8)]
     ModulusBytes(usize),
-    #[error("the key is refused")]
+    #[error("the key is rejected")]
     Refused(#[from] Unusable),
 }
 
@@ -103,7 +103,7 @@ impl JwtKeys {
 
 fn rsa(
     padding: Padding,
-    digest: Digest,
+    digest: HashAlgorithm,
     private: Option<&[u8]>,
     public: Option<&[u8]>,
 ) -> Result<JwtKeys, KeyError> {
@@ -145,11 +145,15 @@ fn check_modulus(public: &[u8]) -> Result<(), KeyError> {
     if BYTES.contains(&bytes) { Ok(()) } else { Err(KeyError::ModulusBytes(bytes)) }
 }
 
-fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Result<JwtKeys, KeyError> {
+fn elliptic(
+    digest: HashAlgorithm,
+    private: Option<&[u8]>,
+    public: Option<&[u8]>,
+) -> Result<JwtKeys, KeyError> {
     let curve = match digest {
-        Digest::Sha256 => P256,
-        Digest::Sha384 => P384,
-        Digest::Sha512 => P521,
+        HashAlgorithm::Sha256 => P256,
+        HashAlgorithm::Sha384 => P384,
+        HashAlgorithm::Sha512 => P521,
     };
     let public = public.map(|file| match public_info(&pem(file)?, Certificates::Accepted) {
         Some((ELLIPTIC, found, key)) if found == curve => Ok(key),
@@ -163,7 +167,7 @@ fn elliptic(digest: Digest, private: Option<&[u8]>, public: Option<&[u8]>) -> Re
     };
     let der = pem(file)?;
     let (scalar, own) = elliptic_private(&der, curve)?;
-    if digest == Digest::Sha512 {
+    if digest == HashAlgorithm::Sha512 {
         let (signer, own) = signing::p521_pair(&scalar)?;
         let public = matching(Some(own), public)?;
         return Ok(JwtKeys { signer: Some(signer), verifier: signing::elliptic_verifier(digest, public)? });

@@ -75,58 +75,58 @@ impl Verifier {
     }
 }
 
-pub fn hmac(digest: Digest, secret: &[u8]) -> (Signer, Verifier) {
+pub fn hmac(digest: HashAlgorithm, secret: &[u8]) -> (Signer, Verifier) {
     let algorithm = match digest {
-        Digest::Sha256 => hmac::HMAC_SHA256,
-        Digest::Sha384 => hmac::HMAC_SHA384,
-        Digest::Sha512 => hmac::HMAC_SHA512,
+        HashAlgorithm::Sha256 => hmac::HMAC_SHA256,
+        HashAlgorithm::Sha384 => hmac::HMAC_SHA384,
+        HashAlgorithm::Sha512 => hmac::HMAC_SHA512,
     };
     let key = hmac::Key::new(algorithm, secret);
     (Signer::Hmac(key.clone()), Verifier::Hmac(key))
 }
 
-pub fn rsa_encoding(padding: Padding, digest: Digest) -> &'static dyn RsaEncoding {
+pub fn rsa_encoding(padding: Padding, digest: HashAlgorithm) -> &'static dyn RsaEncoding {
     match (padding, digest) {
-        (Padding::Pkcs1, Digest::Sha256) => &signature::RSA_PKCS1_SHA256,
-        (Padding::Pkcs1, Digest::Sha384) => &signature::RSA_PKCS1_SHA384,
-        (Padding::Pkcs1, Digest::Sha512) => &signature::RSA_PKCS1_SHA512,
-        (Padding::Pss, Digest::Sha256) => &signature::RSA_PSS_SHA256,
-        (Padding::Pss, Digest::Sha384) => &signature::RSA_PSS_SHA384,
-        (Padding::Pss, Digest::Sha512) => &signature::RSA_PSS_SHA512,
+        (Padding::Pkcs1, HashAlgorithm::Sha256) => &signature::RSA_PKCS1_SHA256,
+        (Padding::Pkcs1, HashAlgorithm::Sha384) => &signature::RSA_PKCS1_SHA384,
+        (Padding::Pkcs1, HashAlgorithm::Sha512) => &signature::RSA_PKCS1_SHA512,
+        (Padding::Pss, HashAlgorithm::Sha256) => &signature::RSA_PSS_SHA256,
+        (Padding::Pss, HashAlgorithm::Sha384) => &signature::RSA_PSS_SHA384,
+        (Padding::Pss, HashAlgorithm::Sha512) => &signature::RSA_PSS_SHA512,
     }
 }
 
 /// Creates a verifier. `public` is an RSAPublicKey of PKCS #1.
-pub fn rsa_verifier(padding: Padding, digest: Digest, public: Vec<u8>) -> Verifier {
+pub fn rsa_verifier(padding: Padding, digest: HashAlgorithm, public: Vec<u8>) -> Verifier {
     let parameters: &'static RsaParameters = match (padding, digest) {
-        (Padding::Pkcs1, Digest::Sha256) => &signature::RSA_PKCS1_2048_8192_SHA256,
-        (Padding::Pkcs1, Digest::Sha384) => &signature::RSA_PKCS1_2048_8192_SHA384,
-        (Padding::Pkcs1, Digest::Sha512) => &signature::RSA_PKCS1_2048_8192_SHA512,
-        (Padding::Pss, Digest::Sha256) => &signature::RSA_PSS_2048_8192_SHA256,
-        (Padding::Pss, Digest::Sha384) => &signature::RSA_PSS_2048_8192_SHA384,
-        (Padding::Pss, Digest::Sha512) => &signature::RSA_PSS_2048_8192_SHA512,
+        (Padding::Pkcs1, HashAlgorithm::Sha256) => &signature::RSA_PKCS1_2048_8192_SHA256,
+        (Padding::Pkcs1, HashAlgorithm::Sha384) => &signature::RSA_PKCS1_2048_8192_SHA384,
+        (Padding::Pkcs1, HashAlgorithm::Sha512) => &signature::RSA_PKCS1_2048_8192_SHA512,
+        (Padding::Pss, HashAlgorithm::Sha256) => &signature::RSA_PSS_2048_8192_SHA256,
+        (Padding::Pss, HashAlgorithm::Sha384) => &signature::RSA_PSS_2048_8192_SHA384,
+        (Padding::Pss, HashAlgorithm::Sha512) => &signature::RSA_PSS_2048_8192_SHA512,
     };
     Verifier::Public(UnparsedPublicKey::new(parameters, public))
 }
 
 /// Returns the algorithm for P-256 or P-384; ring supports no other curve.
-pub fn elliptic_algorithm(digest: Digest) -> &'static EcdsaSigningAlgorithm {
+pub fn elliptic_algorithm(digest: HashAlgorithm) -> &'static EcdsaSigningAlgorithm {
     match digest {
-        Digest::Sha256 => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
-        Digest::Sha384 | Digest::Sha512 => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+        HashAlgorithm::Sha256 => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+        HashAlgorithm::Sha384 | HashAlgorithm::Sha512 => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
     }
 }
 
 /// Creates a verifier. `public` is an uncompressed point.
-pub fn elliptic_verifier(digest: Digest, public: Vec<u8>) -> Result<Verifier, Unusable> {
+pub fn elliptic_verifier(digest: HashAlgorithm, public: Vec<u8>) -> Result<Verifier, Unusable> {
     Ok(match digest {
-        Digest::Sha256 => {
+        HashAlgorithm::Sha256 => {
             Verifier::Public(UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, public))
         }
-        Digest::Sha384 => {
+        HashAlgorithm::Sha384 => {
             Verifier::Public(UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, public))
         }
-        Digest::Sha512 => {
+        HashAlgorithm::Sha512 => {
             let key = p521::ecdsa::VerifyingKey::from_sec1_bytes(&public);
             Verifier::P521(Box::new(key.map_err(|error| Unusable(error.to_string()))?))
         }
@@ -146,7 +146,7 @@ pub fn edwards_verifier(public: Vec<u8>) -> Verifier {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Digest {
+pub enum HashAlgorithm {
     Sha256,
     Sha384,
     Sha512,
@@ -163,28 +163,28 @@ pub enum Padding {
 /// A method of RFC 7518, or `EdDSA` of RFC 8037.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    Hmac(Digest),
-    Rsa(Padding, Digest),
+    Hmac(HashAlgorithm),
+    Rsa(Padding, HashAlgorithm),
     /// On the curve that belongs to the digest.
-    Ecdsa(Digest),
+    Ecdsa(HashAlgorithm),
     Ed25519,
     /// Unsigned. Recognized by name but not supported.
     None,
 }
 
 const METHODS: [(&str, Method); 14] = [
-    ("HS256", Method::Hmac(Digest::Sha256)),
-    ("HS384", Method::Hmac(Digest::Sha384)),
-    ("HS512", Method::Hmac(Digest::Sha512)),
-    ("RS256", Method::Rsa(Padding::Pkcs1, Digest::Sha256)),
-    ("RS384", Method::Rsa(Padding::Pkcs1, Digest::Sha384)),
-    ("RS512", Method::Rsa(Padding::Pkcs1, Digest::Sha512)),
-    ("PS256", Method::Rsa(Padding::Pss, Digest::Sha256)),
-    ("PS384", Method::Rsa(Padding::Pss, Digest::Sha384)),
-    ("PS512", Method::Rsa(Padding::Pss, Digest::Sha512)),
-    ("ES256", Method::Ecdsa(Digest::Sha256)),
-    ("ES384", Method::Ecdsa(Digest::Sha384)),
-    ("ES512", Method::Ecdsa(Digest::Sha512)),
+    ("HS256", Method::Hmac(HashAlgorithm::Sha256)),
+    ("HS384", Method::Hmac(HashAlgorithm::Sha384)),
+    ("HS512", Method::Hmac(HashAlgorithm::Sha512)),
+    ("RS256", Method::Rsa(Padding::Pkcs1, HashAlgorithm::Sha256)),
+    ("RS384", Method::Rsa(Padding::Pkcs1, HashAlgorithm::Sha384)),
+    ("RS512", Method::Rsa(Padding::Pkcs1, HashAlgorithm::Sha512)),
+    ("PS256", Method::Rsa(Padding::Pss, HashAlgorithm::Sha256)),
+    ("PS384", Method::Rsa(Padding::Pss, HashAlgorithm::Sha384)),
+    ("PS512", Method::Rsa(Padding::Pss, HashAlgorithm::Sha512)),
+    ("ES256", Method::Ecdsa(HashAlgorithm::Sha256)),
+    ("ES384", Method::Ecdsa(HashAlgorithm::Sha384)),
+    ("ES512", Method::Ecdsa(HashAlgorithm::Sha512)),
     ("EdDSA", Method::Ed25519),
     ("none", Method::None),
 ];

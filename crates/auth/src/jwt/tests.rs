@@ -147,7 +147,7 @@ fn a_public_key_alone_signs_nothing() {
 fn keys_are_refused_with_reasons() {
     const OTHER: &str = "auth: public and private keys don't match";
     const NOT_PEM: &str = "invalid key: Key must be a PEM encoded PKCS1 or PKCS8 key";
-    const CURVE: &str = "the elliptic curve of the key is not that of the method";
+    const CURVE: &str = "the key's elliptic curve does not match the signing method";
     let (rsa, ec) = (RSA_PRIVATE[1], KEYS[9].1);
     let made = |algorithm| rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem().into_bytes();
     let (other_ec, other_ed) = (made(&rcgen::PKCS_ECDSA_P256_SHA256), made(&rcgen::PKCS_ED25519));

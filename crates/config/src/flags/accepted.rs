@@ -93,9 +93,9 @@ const fn flag(name: &'static str, kind: Kind, reason: &'static str) -> AcceptedF
 }
 
 const NO_BBOLT: &str =
-    "the store is no bbolt file; its checkpoints follow --snapshot-count and the changes in memory";
+    "the store is not a bbolt file; checkpoints depend on --snapshot-count and the changes in memory";
 const NO_BATCHES: &str = "a compaction yields to requests without pauses of a fixed length";
-const OWN_DEADLINES: &str = "links between members find a silent peer by pings, within 4 s";
+const OWN_DEADLINES: &str = "peer connections detect an unresponsive peer by pings, within 4 s";
 
 pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag("backend-batch-interval", Kind::Duration, NO_BBOLT),
@@ -112,9 +112,9 @@ pub const ACCEPTED: [AcceptedFlag; 17] = [
     flag(
         "feature-gates",
         Kind::Gates,
-        "two gates have an effect; of each other one the warning names the reason",
+        "two gates have an effect; the warning states the reason for each other gate",
     ),
-    flag("initial-election-tick-advance", Kind::Switch, "the first election wait is never shortened"),
+    flag("initial-election-tick-advance", Kind::Switch, "the first election timeout is never shortened"),
     flag(
         "max-snapshots",
         Kind::Unsigned,

@@ -128,7 +128,7 @@ pub fn program_of(word: &str) -> String {
         "version" => ": run `kv-server --version`".to_owned(),
         "help" => ": run `kv-server --help`, or `kv-server COMMAND --help`".to_owned(),
         word if ETCDCTL.contains(&word) => format!(": run `etcdctl {word}`"),
-        _ => "; a flag begins with --, and kv-server --help lists the commands".to_owned(),
+        _ => "; flags start with --; kv-server --help lists the commands".to_owned(),
     }
 }
 

@@ -102,7 +102,7 @@ pub fn assignments(text: &str) -> Result<Vec<(String, String)>, String> {
     let keys = match value {
         Value::Object(keys) => keys,
         Value::Null => Map::new(),
-        _ => return Err("error unmarshaling the configuration file: it is no mapping of keys".to_owned()),
+        _ => return Err("error unmarshaling the configuration file: not a mapping of keys".to_owned()),
     };
     let mut found = Vec::new();
     for (key, value) in keys {
@@ -134,7 +134,11 @@ fn from_section(
     let section = match section {
         Value::Object(section) => section,
         Value::Null => return Ok(()),
-        _ => return Err(format!("error unmarshaling the configuration file: {name} is no mapping of keys")),
+        _ => {
+            return Err(format!(
+                "error unmarshaling the configuration file: {name} is not a mapping of keys"
+            ));
+        }
     };
     for (key, value) in flattened(section) {
         let flag = keys.iter().find(|(known, _)| *known == key).map(|(_, flag)| *flag);
@@ -176,7 +180,7 @@ fn scalar(flag: &str, value: &Value) -> Result<Option<String>, String> {
             Ok(Some(texts?.into_iter().flatten().collect::<Vec<_>>().join(",")))
         }
         Value::Object(_) => {
-            Err(format!("error unmarshaling the configuration file: {flag} takes no mapping"))
+            Err(format!("error unmarshaling the configuration file: {flag} does not accept a mapping"))
         }
     }
 }
@@ -224,14 +228,14 @@ mod tests {
     #[test]
     fn what_is_no_configuration_is_refused() {
         for (text, wanted) in [
-            ("[a, b]", "it is no mapping of keys"),
+            ("[a, b]", "not a mapping of keys"),
             ("name: a\nname: b", "duplicate mapping key: name"),
             ("name: a\n---\nname: b", "only single YAML document expected"),
             (": : [", "error unmarshaling"),
             ("discovery-config:\n  auth: {password: s3cret, [", "error unmarshaling"),
-            ("name: {a: b}", "name takes no mapping"),
-            ("peer-transport-security: 7", "peer-transport-security is no mapping of keys"),
-            ("discovery-config: x", "discovery-config is no mapping of keys"),
+            ("name: {a: b}", "name does not accept a mapping"),
+            ("peer-transport-security: 7", "peer-transport-security is not a mapping of keys"),
+            ("discovery-config: x", "discovery-config is not a mapping of keys"),
         ] {
             let error = assignments(text).expect_err(text);
             assert!(!error.contains("s3cret"), "{error}");

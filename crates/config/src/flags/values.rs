@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::url::{Url, UrlError};
 
-const NO_NUMBER: &str = "parse error; write a whole number";
+const NO_NUMBER: &str = "parse error; use a whole number";
 const OUT_OF_RANGE: &str = "value out of range";
 
 pub fn unsigned(text: &str) -> Result<u64, &'static str> {
@@ -47,7 +47,7 @@ fn digits(text: &str) -> Result<i128, &'static str> {
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    const WRONG: &str = "parse error; write a time such as 500ms, 5s or 1m30s";
+    const WRONG: &str = "parse error; use a duration such as 500ms, 5s or 1m30s";
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -79,7 +79,7 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
     ];
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let (_, factor) =
-        UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error; write bytes such as 512MiB")?;
+        UNITS.iter().find(|(name, _)| *name == unit).ok_or("parse error; use bytes such as 512MiB")?;
     let number: u64 = number.parse().map_err(|_| if number.is_empty() { NO_NUMBER } else { OUT_OF_RANGE })?;
     number.checked_mul(*factor).ok_or(OUT_OF_RANGE)
 }
@@ -114,7 +114,7 @@ pub fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("parse error; write true or false"),
+        _ => Err("parse error; use true or false"),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn amounts_of_memory_are_decimal() {
-        const WRONG: &str = "parse error; write bytes such as 512MiB";
+        const WRONG: &str = "parse error; use bytes such as 512MiB";
         for (text, wanted) in [
             ("0", Ok(0)),
             ("1048576", Ok(1 << 20)),
@@ -185,7 +185,7 @@ mod tests {
             ("0xB", Ok(11)),
             ("010", Ok(8)),
             ("-1", Ok(-1)),
-            ("-8GiB", Err("parse error; write bytes such as 512MiB")),
+            ("-8GiB", Err("parse error; use bytes such as 512MiB")),
             ("9223372036854775808B", Err(OUT_OF_RANGE)),
             ("8G", Err(NO_NUMBER)),
             ("", Err(NO_NUMBER)),

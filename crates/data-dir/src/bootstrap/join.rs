@@ -38,13 +38,13 @@ pub enum JoinError {
     #[error(transparent)]
     TooOld(#[from] TooOld),
     #[error(
-        "error validating peerURLs {running}: member count is unequal; give the --initial-cluster that \
-         `etcdctl member add` printed"
+        "error validating peerURLs {running}: member count is unequal; use the --initial-cluster printed \
+         by `etcdctl member add`"
     )]
     Unequal { running: String },
     #[error(
         "error validating peerURLs {running}: PeerURLs: no match found for existing member ({member:x}, [{urls}]), \
-         last resolver error ({reason}); give the --initial-cluster that `etcdctl member add` printed"
+         last resolver error ({reason}); use the --initial-cluster printed by `etcdctl member add`"
     )]
     Unmatched { running: String, member: u64, urls: String, reason: String },
 }

@@ -55,11 +55,11 @@ pub struct MemberStart {
 pub enum BootstrapError {
     #[error("error setting up initial cluster")]
     Url(#[from] UrlError),
-    #[error("error setting up initial cluster: empty URL given for \"{0}\"; write {0}=URL")]
+    #[error("error setting up initial cluster: empty URL given for \"{0}\"; use {0}=URL")]
     EmptyUrl(String),
     #[error(
-        "error setting up initial cluster: {0:?} is not NAME=URL: no blanks, quotes or semicolons; commas \
-         alone between members"
+        "error setting up initial cluster: {0:?} is not NAME=URL: no blanks, quotes or semicolons; \
+         separate members with commas"
     )]
     Separator(String),
     #[error(
@@ -84,14 +84,14 @@ pub enum BootstrapError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(
-        "data directory {} belongs to member \"{found}\", not to \"{wanted}\": give --name={found}, or \
+        "data directory {} belongs to member \"{found}\", not to \"{wanted}\": set --name={found}, or use \
          another --data-dir",
         path.display()
     )]
     OtherMember { path: PathBuf, found: String, wanted: String },
     #[error(
         "the log of member {member:x} is missing from {}: without it the member could vote twice; \
-         restore the log, or remove the data directory and let the cluster take in a new member",
+         restore the log, or remove the data directory and add a new member to the cluster",
         path.display()
     )]
     LogLost { member: u64, path: PathBuf },
@@ -101,13 +101,13 @@ pub enum BootstrapError {
     )]
     BornBefore { member: u64, peer: u64 },
     #[error(
-        "cluster {cluster:x} is running and has added this member as {member:x}, says member {peer:x}: give \
+        "cluster {cluster:x} is running and has added this member as {member:x}, says member {peer:x}: set \
          --initial-cluster-state=existing; a new cluster needs other URLs"
     )]
     Added { member: u64, cluster: u64, peer: u64 },
     #[error(
-        "{} holds data but no identity.json: it is not known whose; give an empty --data-dir, or the \
-         right one. If an import or restore was interrupted, remove it and run the command again",
+        "{} holds data but no identity.json, so its owner is unknown; use an empty --data-dir, or the \
+         correct one. If an import or restore was interrupted, remove it and run the command again",
         .0.display()
     )]
     IdentityLost(PathBuf),
@@ -118,11 +118,11 @@ pub enum BootstrapError {
     )]
     ImportUnfinished(PathBuf),
     #[error(
-        "the log in {} belongs to another member: give the --wal-dir and --data-dir of one member",
+        "the log in {} belongs to another member: use the --wal-dir and --data-dir of the same member",
         .0.display()
     )]
     OtherLog(PathBuf),
-    #[error("make this member the only one")]
+    #[error("force a single-member cluster")]
     Force(#[from] raft_node::ForceError),
     #[error(
         "--force-new-cluster has made member {member:x} the only one at an earlier start, and others have been added \
@@ -131,15 +131,15 @@ pub enum BootstrapError {
     )]
     ForcedBefore { member: u64, identity: PathBuf },
     #[error(
-        "another member answers at {0}: --force-new-cluster would remove it, with what it has acknowledged \
-         and this one lacks. Stop all other members first"
+        "another member responds at {0}: --force-new-cluster would remove it, including acknowledged \
+         writes that this member lacks. Stop all other members first"
     )]
     OthersRun(String),
     #[error("the Raft state in the log cannot be read: {0}")]
     RaftState(String),
     #[error("open the log")]
     Log(#[from] wal::Error),
-    #[error("read the store that was made")]
+    #[error("read the created store")]
     MadeStore(#[from] mvcc::Error),
 }
 
@@ -348,8 +348,8 @@ fn cluster_and_own(
     let Some(own) = cluster.get(&settings.name).cloned() else {
         let names = cluster.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
         let found = match cluster.is_empty() {
-            true => "no member; leave the flag out".to_owned(),
-            false => format!("{names}; give --name one of these"),
+            true => "no member; omit the flag".to_owned(),
+            false => format!("{names}; set --name to one of these"),
         };
         return Err(BootstrapError::NameMissing { name: settings.name.clone(), found });
     };
@@ -429,7 +429,7 @@ fn check_own_urls(
             let found = loop {
                 match resolve(url) {
                     Err(error) if attempts < attempts_max => {
-                        tracing::warn!(%url, %error, "own name does not resolve yet; trying again");
+                        tracing::warn!(%url, %error, "advertised peer hostname does not resolve; retrying");
                         attempts += 1;
                         std::thread::sleep(pause);
                     }

@@ -34,13 +34,13 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
     let cases = [
         (
             "--name y --initial-cluster x=http://127.0.0.1:1",
-            "couldn't find local name \"y\" in the initial cluster configuration: it has \"x\"; give --name \
-             one of these, or add y=URL",
+            "couldn't find local name \"y\" in the initial cluster configuration: it has \"x\"; set --name \
+             to one of these, or add y=URL",
         ),
         (
             "--name y --initial-cluster=,",
-            "couldn't find local name \"y\" in the initial cluster configuration: it has no member; leave \
-             the flag out, or add y=URL",
+            "couldn't find local name \"y\" in the initial cluster configuration: it has no member; omit \
+             the flag, or add y=URL",
         ),
         (
             "--name x --initial-cluster x=http://127.0.0.1:2 --initial-advertise-peer-urls http://127.0.0.1:1",
@@ -60,8 +60,8 @@ fn a_cluster_that_does_not_hold_together_is_refused_in_etcds_words() {
         ),
         (
             "--name x --initial-cluster x=http://127.0.0.1:1;y=http://127.0.0.1:2",
-            "error setting up initial cluster: \"x=http://127.0.0.1:1;y=http://127.0.0.1:2\" is not NAME=URL: no \
-             blanks, quotes or semicolons; commas alone between members",
+            "error setting up initial cluster: \"x=http://127.0.0.1:1;y=http://127.0.0.1:2\" is not \
+             NAME=URL: no blanks, quotes or semicolons; separate members with commas",
         ),
         (
             "--name x --initial-cluster x=ftp://127.0.0.1:1",

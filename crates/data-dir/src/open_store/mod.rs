@@ -38,9 +38,10 @@ pub enum OpenStoreError {
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: std::io::Error },
     #[error(
-        "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this member is alone: nothing is \
-         left to rebuild it from. Put back a copy of the whole data directory {} that was made while the member was stopped \
-         (`cp -a COPY DIRECTORY`), or make another one from a snapshot with `kv-server restore`",
+        "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this \
+         member is alone: it cannot be rebuilt. Put back a copy of the whole data directory {} that was \
+         made while the member was stopped (`cp -a COPY DIRECTORY`), or make another one from a snapshot \
+         with `kv-server restore`",
         store.display(),
         directory.display()
     )]
@@ -73,7 +74,7 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
             (found, Some(parts), format!("it reaches entry {}", at.index))
         }
         OpenOutcome::Damaged(reason) => {
-            tracing::error!(store = %dir.display(), error = reason, "the store is damaged");
+            tracing::error!(store = %dir.display(), error = reason, "store is corrupt");
             (StoreFound::Unusable, None, reason)
         }
         OpenOutcome::Interrupted => {
@@ -84,7 +85,7 @@ pub fn open(directory: &Directory, log: LogSpan<'_>, others: usize) -> Result<Op
     if let (StoreChoice::Present, Some(parts)) = (choice, parts) {
         mvcc::discard_staged(&dir)?;
         if parts.1.applied().index == LogIndex::ZERO && log.last > LogIndex::ZERO {
-            tracing::info!(entries = log.last.0, "building the store from the log");
+            tracing::info!(entries = log.last.0, "rebuilding the store from the log");
         }
         return Ok(opened_store(*parts, StoreState::Whole));
     }
@@ -109,12 +110,12 @@ fn carry_out(
         }
         StoreChoice::Received => StoreState::Whole,
         StoreChoice::FromLog => {
-            tracing::warn!(reason, entries = log.last.0, "building the store from the log");
+            tracing::warn!(reason, entries = log.last.0, "rebuilding the store from the log");
             StoreState::Whole
         }
         StoreChoice::FromLeader => {
             let log_start = start.0;
-            tracing::warn!(reason, log_start, "the store is lost; the leader will be asked for a snapshot");
+            tracing::warn!(reason, log_start, "store is lost; requesting a snapshot from the leader");
             StoreState::Lost
         }
     };
@@ -138,7 +139,7 @@ fn carry_out(
 fn staged(dir: &Path) -> Result<Option<LogPosition>, OpenStoreError> {
     match mvcc::staged_at(dir) {
         Err(error @ mvcc::Error::Corrupt { .. }) => {
-            tracing::warn!(error = causes(&error), "a received store is damaged and will be discarded");
+            tracing::warn!(error = causes(&error), "received store is corrupt; discarding it");
             Ok(None)
         }
         other => Ok(other?),
@@ -211,7 +212,7 @@ fn set_aside(dir: &Path) -> Result<(), OpenStoreError> {
         .expect("numbers do not end");
     std::fs::rename(dir, &free).map_err(io_error("set aside", dir))?;
     std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_error("sync", parent))?;
-    tracing::warn!(aside = %free.display(), "the damaged store was set aside; it may be removed");
+    tracing::warn!(aside = %free.display(), "corrupt store was moved aside; it can be removed");
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::hpack::{Shape, VALUE_BYTES_MAX};
 use crate::limits::Limits;
 
 #[derive(Debug)]
-pub(super) struct BlockCache {
+pub(super) struct HeaderBlockCache {
     version: u64,
     entries: Vec<CachedBlock>,
     /// Index of the last hit, so that a client with one method costs one comparison.
@@ -42,9 +42,9 @@ struct CachedBlock {
     head: Arc<Head>,
 }
 
-impl BlockCache {
-    pub(super) fn new(limits: &Limits) -> BlockCache {
-        BlockCache {
+impl HeaderBlockCache {
+    pub(super) fn new(limits: &Limits) -> HeaderBlockCache {
+        HeaderBlockCache {
             version: 0,
             entries: Vec::new(),
             last: 0,

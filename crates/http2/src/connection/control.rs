@@ -27,7 +27,7 @@ impl Connection {
             return Ok(());
         }
         if !payload.len().is_multiple_of(6) {
-            return Err(frame_size("the length of SETTINGS is no multiple of six"));
+            return Err(frame_size("the length of SETTINGS is not a multiple of six"));
         }
         let before = self.peer;
         self.peer.apply(payload)?;

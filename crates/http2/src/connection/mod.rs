@@ -26,4 +26,4 @@ pub use event::{Event, ProcessResult, ResetOrigin, StreamId};
 pub use flood::FrameWork;
 pub use send::{EndOfBody, SendResult, StreamEnded};
 pub use state::Connection;
-pub use waits::{Memory, PeerWait, Wait};
+pub use waits::{HeldMemory, PeerWait, Wait};

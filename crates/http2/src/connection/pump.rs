@@ -16,7 +16,7 @@ use bytes::Buf;
 use super::event::{Event, StreamId};
 use super::state::Connection;
 use crate::frame;
-use crate::stream::{Local, PendingEnd, StreamState};
+use crate::stream::{LocalState, PendingEnd, StreamState};
 
 /// Body bytes of one frame: the size that a peer accepts by default, and a fair share of the socket.
 const FRAME_BYTES: usize = 16 << 10;
@@ -233,7 +233,7 @@ impl Connection {
             let Some(stream) = self.streams.get(id) else { continue };
             stream.pending.room_queued = false;
             // An owner that has completed its response does not return.
-            if stream.pending.room_wanted && stream.local == Local::Answering {
+            if stream.pending.room_wanted && stream.local == LocalState::Answering {
                 stream.pending.room_wanted = false;
                 stream.pending.notified = true;
                 self.events.push_back(Event::Writable { stream: StreamId(id) });

@@ -10,7 +10,7 @@ use super::state::Connection;
 use crate::error::ErrorCode;
 use crate::frame;
 use crate::hpack::HeaderBlock;
-use crate::stream::{CloseReason, Local, PendingEnd};
+use crate::stream::{CloseReason, LocalState, PendingEnd};
 
 /// Whether something follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum SendResult {
 
 /// The stream was reset or closed, or the call does not fit its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the stream is gone")]
+#[error("the stream is closed")]
 pub struct StreamEnded;
 
 /// Body bytes of a response that may be written immediately, ahead of waiting streams. Larger ones are sent
@@ -68,13 +68,13 @@ impl Connection {
         let frame_bytes_max = AT_ONCE_BYTES_MAX.min(self.peer.frame_bytes_max as usize);
         let room = self.send.room().min(frame_bytes_max);
         let stream =
-            self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(StreamEnded)?;
+            self.streams.get(id.0).filter(|stream| stream.local == LocalState::Waiting).ok_or(StreamEnded)?;
         let room = room.min(stream.send.room());
         if output_room == 0 || body.len() > room.min(output_room) {
             return Ok(false);
         }
         self.overtaken += body.len();
-        stream.local = Local::Ended;
+        stream.local = LocalState::Ended;
         stream.send.sent(body.len());
         self.send.sent(body.len());
         self.write_headers(id.0, head, false);
@@ -104,8 +104,8 @@ impl Connection {
     /// Sends the head of a response. Allowed once per stream.
     pub fn send_head(&mut self, id: StreamId, head: &HeaderBlock, end: EndOfBody) -> Result<(), StreamEnded> {
         let stream =
-            self.streams.get(id.0).filter(|stream| stream.local == Local::Waiting).ok_or(StreamEnded)?;
-        stream.local = if end == EndOfBody::Stream { Local::Ended } else { Local::Answering };
+            self.streams.get(id.0).filter(|stream| stream.local == LocalState::Waiting).ok_or(StreamEnded)?;
+        stream.local = if end == EndOfBody::Stream { LocalState::Ended } else { LocalState::Answering };
         self.write_headers(id.0, head, end == EndOfBody::Stream);
         if end == EndOfBody::Stream {
             self.finish(id.0);
@@ -172,7 +172,7 @@ impl Connection {
             stream.pending.since = now;
         }
         if end {
-            stream.local = Local::Ended;
+            stream.local = LocalState::Ended;
             if bytes.is_empty() && stream.pending.bytes == 0 {
                 frame::data_header(&mut self.output.bytes, id.0, 0, true);
                 return self.finish(id.0);
@@ -195,7 +195,7 @@ impl Connection {
     /// Completes the response with trailers.
     pub fn send_trailers(&mut self, id: StreamId, trailers: &HeaderBlock) -> Result<(), StreamEnded> {
         let stream = self.answering(id.0)?;
-        stream.local = Local::Ended;
+        stream.local = LocalState::Ended;
         if stream.pending.bytes == 0 {
             // Trailers need no window, so they overtake streams that wait for it.
             self.write_headers(id.0, trailers, true);
@@ -247,7 +247,7 @@ impl Connection {
     }
 
     fn answering(&mut self, id: u32) -> Result<&mut crate::stream::StreamState, StreamEnded> {
-        self.streams.get(id).filter(|stream| stream.local == Local::Answering).ok_or(StreamEnded)
+        self.streams.get(id).filter(|stream| stream.local == LocalState::Answering).ok_or(StreamEnded)
     }
 
     fn room(&mut self, id: u32) -> usize {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::cache::BlockCache;
+use super::cache::HeaderBlockCache;
 use super::event::{Event, ResetOrigin, StreamId};
 use super::flood::TokenBudget;
 use crate::error::{ErrorCode, Violation};
@@ -78,7 +78,7 @@ pub struct Connection {
     /// The largest id that the client has used.
     pub(super) last_stream: u32,
     pub(super) decoder: Decoder,
-    pub(super) cache: BlockCache,
+    pub(super) cache: HeaderBlockCache,
     /// Shape of the last inspected block, kept to reuse its memory.
     pub(super) shape: Shape,
     pub(super) block: Option<PartialBlock>,
@@ -148,7 +148,7 @@ impl Connection {
             streams: Streams::new(limits.reset_streams_remembered),
             last_stream: 0,
             decoder: Decoder::new(),
-            cache: BlockCache::new(&limits),
+            cache: HeaderBlockCache::new(&limits),
             shape: Shape::default(),
             block: None,
             receive: ReceiveWindow::new(limits.connection_window_bytes),

@@ -5,7 +5,7 @@ use super::state::{Connection, ConnectionPhase, READ_ROOM_MIN};
 use crate::frame::{FrameHeader, FrameKind};
 use crate::hpack::Shape;
 use crate::limits::Tick;
-use crate::stream::{Local, StreamState};
+use crate::stream::{LocalState, StreamState};
 
 /// Something that the peer has yet to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Wait {
 
 /// Bytes that a connection holds. Buffers count with their capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct HeldMemory {
     /// Receive buffer and unhandled frames. Body slices that the owner holds are not counted.
     pub input: usize,
     pub output: usize,
@@ -45,7 +45,7 @@ pub struct Memory {
     pub streams: usize,
 }
 
-impl Memory {
+impl HeldMemory {
     pub fn total(&self) -> usize {
         self.input + self.output + self.unsent + self.headers + self.streams
     }
@@ -79,14 +79,14 @@ impl Connection {
         self.block.is_some() || FrameHeader::read(&self.input).is_some_and(is_of_block)
     }
 
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> HeldMemory {
         let queues = [&self.ready, &self.window_wanted, &self.small_wanted, &self.room_wanted];
         let queues = queues.map(|queue| queue.capacity() * size_of::<u32>()).iter().sum::<usize>();
         let events = self.events.capacity() * size_of::<super::event::Event>();
         let chunk_bytes = size_of::<bytes::Bytes>();
         let chunks =
             self.streams.iter().map(|stream| stream.pending.chunks.capacity() * chunk_bytes).sum::<usize>();
-        Memory {
+        HeldMemory {
             input: self.input.capacity() + self.frames.len(),
             output: self.output.bytes.capacity(),
             unsent: self.unsent,
@@ -119,7 +119,7 @@ impl Connection {
 
 fn stream_waits(stream: &StreamState) -> impl Iterator<Item = Wait> + use<> {
     let id = StreamId(stream.id);
-    let body = !stream.remote_ended && stream.local != Local::Ended;
+    let body = !stream.remote_ended && stream.local != LocalState::Ended;
     let window = !stream.pending.is_empty();
     [
         body.then_some(Wait { waiting: PeerWait::Body(id), since: stream.opened }),

@@ -3,5 +3,5 @@
 mod state; // one stream
 mod table; // all of them
 
-pub(crate) use state::{Local, PendingEnd, StreamState};
+pub(crate) use state::{LocalState, PendingEnd, StreamState};
 pub(crate) use table::{CloseReason, Streams};

@@ -12,7 +12,7 @@ use crate::limits::Tick;
 
 /// State of the server's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Local {
+pub(crate) enum LocalState {
     /// No head was sent.
     Waiting,
     /// The head was sent; DATA or trailers may follow.
@@ -67,7 +67,7 @@ pub(crate) struct StreamState {
     pub(crate) id: u32,
     /// The peer has sent END_STREAM.
     pub(crate) remote_ended: bool,
-    pub(crate) local: Local,
+    pub(crate) local: LocalState,
     /// The stream stays open after its response until the request is complete.
     pub(crate) kept_open: bool,
     /// END_STREAM of the response is in the output buffer.
@@ -85,7 +85,7 @@ impl StreamState {
         StreamState {
             id,
             remote_ended: false,
-            local: Local::Waiting,
+            local: LocalState::Waiting,
             kept_open: false,
             answered: false,
             receive: ReceiveWindow::new(receive),

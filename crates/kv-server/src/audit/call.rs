@@ -155,7 +155,7 @@ impl AuditedCall {
 impl Drop for AuditedCall {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.finish(Err(&Status::cancelled("the call was given up by its client")));
+            self.finish(Err(&Status::cancelled("the client canceled the call")));
         }
     }
 }

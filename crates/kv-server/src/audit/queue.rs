@@ -42,9 +42,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why the audit log cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    #[error("open the audit log {path}")]
+    #[error("open audit log {path}")]
     Open { path: String, source: std::io::Error },
-    #[error("start the thread of the audit log")]
+    #[error("start the audit log thread")]
     Thread(#[source] std::io::Error),
 }
 
@@ -264,13 +264,13 @@ impl<W: Write> LogWriter<W> {
                 self.noted = lost;
                 self.metrics.lines.inc_by(lines.len() as u64);
                 if std::mem::replace(&mut self.is_failing, false) {
-                    tracing::info!("the audit log is written again");
+                    tracing::info!("audit log is writable again");
                 }
             }
             Err(error) => {
                 self.metrics.lost.inc_by(lines.len() as u64);
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(%error, "the audit log cannot be written; its lines are lost");
+                    tracing::warn!(%error, "audit log cannot be written; lines are lost");
                 }
             }
         }

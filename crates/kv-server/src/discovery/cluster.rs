@@ -115,7 +115,7 @@ impl IgnoredMembers {
         let (members, others) = registrations.into_iter().partition(|(_, config)| is_member(config));
         let others: Vec<(String, String)> = others;
         for (key, config) in others.iter().filter(|(key, config)| self.0.get(key) != Some(config)) {
-            tracing::warn!(key, config, "ignored a registration that is no member");
+            tracing::warn!(key, config, "ignored invalid member registration");
         }
         self.0 = others.into_iter().collect();
         members
@@ -187,7 +187,7 @@ impl<'a> Registry<'a> {
                         endpoint = %endpoint.uri(),
                         error,
                         retry_in = ?pause,
-                        "the discovery cluster did not answer; trying again"
+                        "discovery cluster did not respond; retrying"
                     ),
                 }
             }

@@ -64,7 +64,10 @@ pub fn complete(
             joined.map_err(DiscoveryError::Join)?
         }
     };
-    tracing::info!(initial_cluster = settings.initial.cluster, "discovered the members of the new cluster");
+    tracing::info!(
+        initial_cluster = settings.initial.cluster,
+        "discovered the initial members of the cluster"
+    );
     settings.initial.cluster_given = true;
     Ok(settings)
 }

@@ -93,7 +93,7 @@ async fn version_answer() -> Response {
 
 async fn metrics(State(http): State<Http>) -> Response {
     let Some(text) = http.metrics.text().await else {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "the member stops");
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the member is stopping");
     };
     response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text)
 }

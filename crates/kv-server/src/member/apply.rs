@@ -103,7 +103,7 @@ impl raft_node::StateMachine for Apply {
             tracing::warn!(
                 index = at.index.0,
                 bytes = command.len(),
-                "a command cannot be decoded and is refused"
+                "rejected a command that cannot be decoded"
             );
         }
         outcome.map_err(Fatal::of)
@@ -187,7 +187,7 @@ impl Host for RaftHost {
     }
 
     fn snapshot_ignored(&self, at: LogPosition) {
-        tracing::info!(applied = at.index.0, "a received snapshot is not needed");
+        tracing::info!(applied = at.index.0, "received snapshot is not needed");
         self.incoming.discard_soon(at);
     }
 

@@ -34,9 +34,7 @@ impl Fence {
             self.installed.store(0, Ordering::Release);
             self.changes.send_modify(|changes| *changes += 1);
             if is_up {
-                tracing::error!(
-                    "the state of this member is corrupt: it serves nothing until the alarm is disarmed"
-                );
+                tracing::error!("this member is corrupt; not serving until the alarm is disarmed");
             }
         }
     }
@@ -51,7 +49,7 @@ impl Fence {
             self.installed.store(index.0, Ordering::Release);
             tracing::warn!(
                 index = index.0,
-                "the state of this member was replaced; it serves again when the alarm is disarmed"
+                "state of this member was replaced; it serves again after the alarm is disarmed"
             );
         }
     }

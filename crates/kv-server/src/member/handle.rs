@@ -284,8 +284,8 @@ async fn replicated(
 async fn note_hand_over(moving: impl Future<Output = Result<(), TransferError>>) {
     match tokio::time::timeout(TRANSFER_TIMEOUT, moving).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "leadership was not handed over"),
-        Err(_) => tracing::warn!("leadership was not handed over in time"),
+        Ok(Err(error)) => tracing::warn!(%error, "leadership transfer failed"),
+        Err(_) => tracing::warn!("leadership transfer timed out"),
     }
 }
 

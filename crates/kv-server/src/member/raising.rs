@@ -68,11 +68,11 @@ async fn look_at_intervals(member: &Member) -> Infallible {
             Ok(_) => tracing::info!(
                 to = member.level.get().0,
                 history = %Lineage::of(&member.store).unwrap_or_default(),
-                "raised the cluster's level of commands"
+                "cluster command version upgraded"
             ),
             // A member was added in the meantime.
             Err(ProposeError::Refused(_)) => {}
-            Err(error) => tracing::debug!(error = causes(&error), "the level of commands was not raised"),
+            Err(error) => tracing::debug!(error = causes(&error), "cluster command version was not upgraded"),
         }
     }
 }

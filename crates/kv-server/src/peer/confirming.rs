@@ -50,17 +50,17 @@ pub async fn confirm(peers: Arc<Peers>, inbox: Arc<dyn Inbox>, first: FirstList,
             is_unlike = true;
             tracing::error!(
                 member = format!("{other:x}"),
-                "members of a new cluster begin with unlike states: this one takes no part before a \
-                 majority has its state, and with an empty log not while another one has a store"
+                "initial members have different states: this member joins when a majority has its state and, \
+                 with an empty log, no other member has a store"
             );
         } else if round == QUIET_ROUNDS {
             let urls: Vec<String> = others.iter().flat_map(|member| peers.urls(member.id)).collect();
             tracing::warn!(
                 asked = ?urls,
-                answers = inquiry.answers(),
+                responses = inquiry.answers(),
                 voters = others.len(),
                 mismatches = inquiry.mismatches(),
-                "this member has taken no part yet: it waits until a majority of the others has answered, by the same voters"
+                "waiting for a majority of peers, with the same voters, before joining"
             );
         }
         let is_doubtful = inquiry.mismatches() > 0 || round % QUIET_ROUNDS == QUIET_ROUNDS - 1;
@@ -100,7 +100,7 @@ async fn take_newer_list(peers: &Peers, inbox: &dyn Inbox) -> bool {
     };
     let running = running_cluster(&peers.context().dialer, &peers.all_urls(), is_newer).await;
     let Some(running) = running.filter(is_newer) else { return false };
-    tracing::info!(members = running.members.len(), "the members have changed since this member was started");
+    tracing::info!(members = running.members.len(), "membership changed since this member was started");
     peers.set_members(running.members);
     inbox.peer_membership(roster.membership());
     true

@@ -414,7 +414,7 @@ pub(super) async fn answer_here(
 pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status> {
     let LeaseQuestions { hello: _, renew, remaining, tell_expired } = request;
     if renew.len() + remaining.len() > IDS_MAX {
-        return Err(Status::invalid_argument("too many leases in one question"));
+        return Err(Status::invalid_argument("too many leases in one request"));
     }
     match (renew.is_empty(), remaining.is_empty()) {
         (false, true) => {
@@ -422,7 +422,7 @@ pub(super) fn question(request: LeaseQuestions) -> Result<LeaseQuestion, Status>
             Ok(LeaseQuestion::Renew(renew, when_expired))
         }
         (true, _) => Ok(LeaseQuestion::Remaining(remaining)),
-        (false, false) => Err(Status::invalid_argument("two questions in one")),
+        (false, false) => Err(Status::invalid_argument("two requests in one")),
     }
 }
 
@@ -436,7 +436,9 @@ pub(super) fn answers(answered: Result<Vec<Remaining>, LeaseError>) -> Result<Le
         }
         Err(LeaseError::TooManyRequests) => Err(Status::resource_exhausted("too many requests")),
         Err(LeaseError::Timeout) => Err(Status::deadline_exceeded("timed out")),
-        Err(LeaseError::Stopped | LeaseError::Unreachable) => Err(Status::unavailable("this member stops")),
+        Err(LeaseError::Stopped | LeaseError::Unreachable) => {
+            Err(Status::unavailable("this member is stopping"))
+        }
         Err(LeaseError::Refused(error)) => Err(Status::unavailable(error.message())),
     }
 }

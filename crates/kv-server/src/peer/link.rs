@@ -301,7 +301,7 @@ async fn moved(context: &Context, Route { to, lane, addresses }: &Route, url: &S
             while !answers_as(&context.dialer, &listed, context.hello(*to)).await {
                 if !std::mem::replace(&mut is_noted, true) {
                     let peer = format!("{to:x}");
-                    tracing::info!(peer, ?listed, url, "a member does not answer yet where the list has it");
+                    tracing::info!(peer, ?listed, url, "peer not reachable at its configured URL yet");
                 }
                 tokio::time::sleep(PROBE_INTERVAL).await;
             }

@@ -98,7 +98,7 @@ pub async fn at_start(
             if answers_as(dialer, &other.peer_ur_ls, hello.clone()).await {
                 return (other.id, ask(dialer, &other.peer_ur_ls, hello, at).await);
             }
-            (other.id, Err("it does not serve members".to_owned()))
+            (other.id, Err("it does not serve peers yet".to_owned()))
         }
     });
     join_all(asked).await
@@ -172,7 +172,7 @@ pub async fn ask_recount(
         Some(Recount::IsBehind(_)) => Ok(RecountAnswer::NotYet),
         Some(Recount::IsCompacted(_)) => Ok(RecountAnswer::Compacted),
         Some(Recount::IsDamaged(_)) => Ok(RecountAnswer::Damaged),
-        None => Err("an answer of another version".to_owned()),
+        None => Err("a response of another version".to_owned()),
     }
 }
 

@@ -113,12 +113,12 @@ impl Senders {
             let run = || send.run(&*reporter, &replaced, &stop);
             // Always report: Raft sends this peer no messages until then.
             if catch_unwind(AssertUnwindSafe(run)).is_err() && !replaced.is_stopped() {
-                tracing::error!(peer = format!("{to:x}"), "the sender of a snapshot panicked");
+                tracing::error!(peer = format!("{to:x}"), "snapshot sender panicked");
                 reporter.report_snapshot(to, SnapshotOutcome::Failed);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("snapshot-out".to_owned()).spawn(body) {
-            tracing::warn!(%error, "no thread to send a snapshot with");
+            tracing::warn!(%error, "cannot start a thread to send a snapshot");
             inbox.report_snapshot(to, SnapshotOutcome::Failed);
         }
     }
@@ -163,16 +163,16 @@ impl SnapshotSend {
             }
             Some(Err(error)) => {
                 figures.send_failures.get_or_create(&labels).inc();
-                tracing::warn!(peer = labels.To, error, "a snapshot was not sent");
+                tracing::warn!(peer = labels.To, error, "sending a snapshot failed");
                 inbox.report_snapshot(to, SnapshotOutcome::Failed);
             }
-            None => tracing::info!(peer = labels.To, "gave up a snapshot that was being sent"),
+            None => tracing::info!(peer = labels.To, "snapshot transfer aborted"),
         }
     }
 
     async fn carry(self) -> Result<(LogPosition, u64), String> {
         let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
-        let export = self.checkpoints.export().await.ok_or("the store's thread has ended")?;
+        let export = self.checkpoints.export().await.ok_or("the store thread exited")?;
         let (applied, bytes) = (export.applied(), export.bytes());
         let hello = self.context.hello(self.to);
         tracing::info!(
@@ -194,7 +194,7 @@ impl SnapshotSend {
         };
         if let Some(error) = progress.error.lock().take() {
             if matches!(error, mvcc::Error::Released) {
-                return Err("the space of the block files that it kept was needed".to_owned());
+                return Err("the disk space of its block files was needed".to_owned());
             }
             if base::mutant("damage-ends-the-stream-only") {
                 return Err(causes(&error));

@@ -200,7 +200,7 @@ impl PeerServer {
     }
 
     fn greet(&self, hello: Option<Hello>, standing: impl Fn(u64) -> Standing) -> Result<u64, Status> {
-        let hello = hello.ok_or_else(|| Status::invalid_argument("a stream begins with a hello"))?;
+        let hello = hello.ok_or_else(|| Status::invalid_argument("a stream must start with a hello"))?;
         let context = self.peers.context();
         let identity = &context.identity;
         let reason = if hello.cluster_id != identity.cluster_id {
@@ -235,7 +235,7 @@ impl PeerServer {
     fn check_is_member(&self, from: u64) -> Result<(), Status> {
         match self.standing_of_sender(from) {
             Standing::Member if self.peers.context().levels.is_too_old(from) => {
-                Err(Status::failed_precondition("the cluster uses commands that this version does not know"))
+                Err(Status::failed_precondition("the cluster uses commands unknown to this version"))
             }
             Standing::Member => Ok(()),
             Standing::Removed => Err(Status::failed_precondition(self.removed())),
@@ -253,7 +253,7 @@ impl PeerServer {
         } else if reason.starts_with(MEMBER_MISMATCH) {
             tracing::warn!(from, reason, unlogged, "ignored streaming request; ID mismatch");
         } else {
-            tracing::warn!(from, reason, unlogged, "refused a peer");
+            tracing::warn!(from, reason, unlogged, "rejected a peer");
         }
     }
 
@@ -280,7 +280,7 @@ impl PeerServer {
                 () = reception.replaced() => return Err(not_received(&ReceiveError::Replaced)),
                 part = tokio::time::timeout(PART_TIMEOUT, parts.message()) => part,
             };
-            match part.map_err(|_| Status::deadline_exceeded("the stream stands still"))?? {
+            match part.map_err(|_| Status::deadline_exceeded("the stream stalled"))?? {
                 Some(part) => chunk = part.chunk,
                 None => return reception.finish().await.map_err(|error| not_received(&error)),
             }
@@ -304,14 +304,14 @@ impl PeerServer {
     /// Delivers messages to Raft. Snapshot messages are rejected: they belong to the stream of their store.
     fn deliver(&self, from: u64, batch: MessageBatch, received: &Counter) -> Result<(), Status> {
         if batch.is_truncated {
-            self.note_refusal(from, "a batch of too many messages");
-            return Err(Status::invalid_argument("a batch of too many messages"));
+            self.note_refusal(from, "too many messages in a batch");
+            return Err(Status::invalid_argument("too many messages in a batch"));
         }
         for message in batch.messages {
             received.inc_by(message.len() as u64);
             if raft_node::is_snapshot(&message) {
                 self.note_refusal(from, "a snapshot's message without its store");
-                return Err(Status::invalid_argument("a snapshot's message comes with its store"));
+                return Err(Status::invalid_argument("a snapshot message requires its store"));
             }
             self.inbox.receive(from, message);
         }
@@ -366,7 +366,7 @@ impl Peer for PeerServer {
         self.peers.heard(from);
         let own = self.peers.context().identity.member_id;
         let named = raft_node::snapshot_position(from, own, &first.message)
-            .ok_or_else(|| Status::invalid_argument("the stream of a store begins with its message"))?;
+            .ok_or_else(|| Status::invalid_argument("the stream of a store must start with its message"))?;
         let labels = From { From: self.peers.context().label(from) };
         let metrics = &self.peers.context().metrics.snapshots;
         let began = Instant::now();
@@ -404,7 +404,7 @@ impl Peer for PeerServer {
         let from = self.greet_member(request.into_inner().hello)?;
         let answer = self.inbox.answer_member(from).await;
         let raft_node::PeerState { term, last_index, is_leader, is_held, voters, uncommitted, is_founder } =
-            answer.map_err(|_| Status::unavailable("this member stops, or has just answered"))?;
+            answer.map_err(|_| Status::unavailable("this member is stopping, or has just responded"))?;
         let uncommitted = uncommitted.map(|end| PeerLogEnd { index: end.index.0, term: end.term.0 });
         Ok(Response::new(InquireResponse {
             term: term.0,
@@ -470,7 +470,7 @@ impl Peer for PeerServer {
         let FiguresRequest { hello, history } = request.into_inner();
         self.greet_member(hello)?;
         let document = self.peers.figures(if history { Figures::History } else { Figures::Now }).await;
-        let document = document.ok_or_else(|| Status::unavailable("figures are not served yet"))?;
+        let document = document.ok_or_else(|| Status::unavailable("the status is not available yet"))?;
         Ok(Response::new(FiguresResponse { document }))
     }
 
@@ -500,7 +500,7 @@ async fn settle(incoming: ReceivePlace, inbox: Arc<dyn Inbox>, at: LogPosition) 
             return;
         }
     }
-    tracing::warn!(applied = at.index.0, "Raft did not hear of a received snapshot");
+    tracing::warn!(applied = at.index.0, "received snapshot was not reported to Raft");
     incoming.discard_soon(at);
 }
 

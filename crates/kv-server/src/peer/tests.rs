@@ -1003,7 +1003,7 @@ async fn a_batch_of_too_many_messages_ends_its_stream() {
     }
     let flood = batch(MESSAGE_BYTES_MAX / 2 - 1);
     let refused = client.messages(tokio_stream::iter([first, flood])).await.unwrap_err();
-    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "a batch of too many messages"));
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "too many messages in a batch"));
     while let Ok(seen) = two.seen.try_recv() {
         assert!(matches!(seen, RaftCall::Unreachable(_)), "{seen:?}");
     }

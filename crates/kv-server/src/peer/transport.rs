@@ -260,14 +260,14 @@ impl Peers {
         let Some(unlogged) = self.introductions.lock().pace.next(Instant::now()) else { return };
         let peer = format!("{id:x}");
         if before.is_empty() {
-            tracing::info!(peer, ?urls, unlogged, "a member is not in the list yet");
+            tracing::info!(peer, ?urls, unlogged, "member is not in the configuration yet");
         } else {
             tracing::warn!(
                 peer,
                 from = ?before,
                 to = ?urls,
                 unlogged,
-                "a member that does not answer at its address answers at one that the list does not have"
+                "unreachable member responds at a URL that is not in the configuration"
             );
         }
     }

@@ -101,7 +101,7 @@ fn failure(error: ExportError) -> Failure {
             Failure::Broken(error)
         }
         ExportError::State(fatal) => {
-            tracing::error!(error = &fatal as &dyn std::error::Error, "the state cannot be read");
+            tracing::error!(error = &fatal as &dyn std::error::Error, "state cannot be decoded");
             Failure::Refused(api::Error::Corrupt)
         }
     }

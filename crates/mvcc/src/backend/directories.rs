@@ -147,7 +147,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
     let file = opened.map_err(refused("open", path))?;
     match file.metadata().map_err(refused("look at", path))?.is_file() {
         true => Ok(file),
-        false => Err(Error::Refused { attempt: "open a file of the store", reason: "it is no regular file" }),
+        false => Err(Error::Refused { attempt: "open a file of the store", reason: "not a regular file" }),
     }
 }
 

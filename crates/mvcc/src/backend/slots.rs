@@ -70,8 +70,8 @@ pub(super) fn staged(slots: &dyn SlotStorage) -> Result<Option<LogPosition>> {
 /// Errors: `Refused` if there is no completely received store; the slots are then unchanged.
 pub(super) fn swap(slots: &dyn SlotStorage) -> Result<LogPosition> {
     let staged = staged(slots)?;
-    let applied =
-        staged.ok_or(Error::Refused { attempt: "install a store", reason: "none was received wholly" })?;
+    let applied = staged
+        .ok_or(Error::Refused { attempt: "install a store", reason: "no completely received store" })?;
     if slots.has(Slot::Current)? {
         // Remains of an earlier swap, not needed because the current store exists.
         slots.remove(Slot::Old)?;

@@ -114,7 +114,7 @@ pub(crate) fn check(stored: &[u8]) -> Result<Header, &'static str> {
         return Err("not a block");
     }
     if field() as usize != payload.len() {
-        return Err("the length differs from the catalogue's");
+        return Err("the length differs from the catalogue");
     }
     let (raw_bytes, records) = (field(), field());
     let first = take_revision(&mut cursor);

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::store::PendingCheckpoint;
 use crate::types::BytesWritten;
 
-pub(crate) struct DurableState {
+pub(crate) struct DurableStore {
     pub backend: Box<dyn Backend>,
     pub files: BlockFiles,
     pub marks: Marks,
@@ -31,7 +31,7 @@ pub(crate) struct StoredItem {
     pub crc: u32,
 }
 
-impl DurableState {
+impl DurableStore {
     pub fn adopt(&mut self, files: BlockFiles, marks: Marks, items: BTreeMap<Bytes, StoredItem>) {
         self.written.installed += files.allocated();
         let replaced = mem::replace(&mut self.files, files);

@@ -8,6 +8,6 @@ mod index_builder; // rebuilds the index from records
 mod recovery; // loads a store
 
 pub(crate) use catalogue::{BlockEntry, CatalogueEntry, Digest, Marks, block_entry, crc_of, item_entry};
-pub(crate) use durable::{DurableState, StoredItem};
+pub(crate) use durable::{DurableStore, StoredItem};
 pub(crate) use recovery::{RecoveredStore, load};
 pub(crate) use writer::CheckpointWriter;

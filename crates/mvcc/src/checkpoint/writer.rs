@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::catalogue::Marks;
-use super::durable::DurableState;
+use super::durable::DurableStore;
 use crate::block::{Block, BlockSource};
 use crate::error::Result;
 use crate::store::{LockPurpose, PendingCheckpoint, StoreData, StoreShared};
@@ -23,7 +23,7 @@ const REMOVED_FILES_MIN: u64 = 8;
 /// Writes the checkpoints of a store. The caller must not write again after an error.
 pub(crate) struct CheckpointWriter {
     pub shared: Arc<StoreShared>,
-    pub durable: DurableState,
+    pub durable: DurableStore,
 }
 
 impl CheckpointWriter {

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::rewrite::{Replacement, apply, merge};
+use super::rewrite::{BlockReplacement, apply, merge};
 use super::{BLOCKS_PER_STEP, of_one_step};
 use crate::block::{Block, live_records};
-use crate::checkpoint::DurableState;
+use crate::checkpoint::DurableStore;
 use crate::error::Result;
 use crate::store::{LockPurpose, StoreShared};
 use crate::types::Revision;
@@ -56,7 +56,7 @@ pub(super) struct Reclaim {
 impl Reclaim {
     /// Selects the file to empty, if the store exceeds its limit.
     pub fn begin(
-        durable: &mut DurableState,
+        durable: &mut DurableStore,
         shared: &StoreShared,
         bound: SpaceLimit,
     ) -> Result<Option<Self>> {
@@ -91,13 +91,13 @@ impl Reclaim {
     }
 
     /// Moves a bounded number of blocks; returns true once the file is removed.
-    pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared) -> Result<bool> {
+    pub fn step(&mut self, durable: &mut DurableStore, shared: &StoreShared) -> Result<bool> {
         let (positions, old, is_last) = self.window(shared);
         let new = self.moved(durable, shared, &old)?;
         assert_eq!(positions.len(), old.len(), "a window is contiguous");
         assert_eq!(live_records(&old), live_records(&new), "moving loses no live record");
         let marks = durable.marks;
-        apply(durable, shared, marks, Replacement { positions, old, new })?;
+        apply(durable, shared, marks, BlockReplacement { positions, old, new })?;
         if is_last {
             // Also removes a file that had no block.
             durable.files.remove_unused(&mut *durable.backend)?;
@@ -143,7 +143,7 @@ impl Reclaim {
     /// Returns the replacement of `blocks`: blocks of the file are moved, other blocks are kept.
     fn moved(
         &self,
-        durable: &mut DurableState,
+        durable: &mut DurableStore,
         shared: &StoreShared,
         blocks: &[Arc<Block>],
     ) -> Result<Vec<Arc<Block>>> {
@@ -195,7 +195,7 @@ fn is_copied_whole(block: &Block, shared: &StoreShared) -> bool {
     block.dead.len() == 0 && block.identity.raw_bytes as usize >= shared.options.block_bytes / 2
 }
 
-fn copied(durable: &mut DurableState, block: &Block) -> Result<Arc<Block>> {
+fn copied(durable: &mut DurableStore, block: &Block) -> Result<Arc<Block>> {
     // Verifies the checksum, so that a corrupt block is not moved.
     let stored = block.read_frame()?;
     durable.written.compaction += stored.len() as u64;

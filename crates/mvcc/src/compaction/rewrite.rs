@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crate::backend::Update;
 use crate::block::{Block, BlockIdentity, DeadList, OpenBlock, codec};
-use crate::checkpoint::{DurableState, Marks, block_entry, crc_of};
+use crate::checkpoint::{DurableStore, Marks, block_entry, crc_of};
 use crate::error::Result;
 use crate::store::{LockPurpose, StoreShared};
 
-pub(super) struct Replacement {
+pub(super) struct BlockReplacement {
     pub positions: Range<usize>,
     pub old: Vec<Arc<Block>>,
     pub new: Vec<Arc<Block>>,
@@ -22,7 +22,7 @@ pub(super) struct Replacement {
 
 /// Returns each block kept, dropped, or rewritten together with its neighbors.
 pub(super) fn rewrite(
-    durable: &mut DurableState,
+    durable: &mut DurableStore,
     shared: &StoreShared,
     blocks: &[Arc<Block>],
 ) -> Result<Vec<Arc<Block>>> {
@@ -56,7 +56,7 @@ fn block_raw_bytes(block: &Block) -> u64 {
 
 /// Copies the live records of adjacent blocks into as few new ones as needed.
 pub(super) fn merge(
-    durable: &mut DurableState,
+    durable: &mut DurableStore,
     shared: &StoreShared,
     group: &[Arc<Block>],
     result: &mut Vec<Arc<Block>>,
@@ -84,7 +84,7 @@ pub(super) fn merge(
 }
 
 /// Seals a block of moved records and appends it. It is not cached: old records are rarely read.
-fn store_rewritten(durable: &mut DurableState, open: OpenBlock) -> Result<Arc<Block>> {
+fn store_rewritten(durable: &mut DurableStore, open: OpenBlock) -> Result<Arc<Block>> {
     let (decoded, mut bytes) = (open.sealed(), Vec::new());
     codec::store(&decoded, &mut bytes);
     durable.written.compaction += bytes.len() as u64;
@@ -94,10 +94,10 @@ fn store_rewritten(durable: &mut DurableState, open: OpenBlock) -> Result<Arc<Bl
 
 /// Makes a step durable, then visible to readers, then releases the space.
 pub(super) fn apply(
-    durable: &mut DurableState,
+    durable: &mut DurableStore,
     shared: &StoreShared,
     mut marks: Marks,
-    replacement: Replacement,
+    replacement: BlockReplacement,
 ) -> Result<()> {
     let is_unchanged =
         |block: &&Arc<Block>, others: &[Arc<Block>]| others.iter().any(|other| Arc::ptr_eq(block, other));

@@ -7,7 +7,7 @@
 //! and reads after a crash do not need dropped records.
 
 use super::reclaim::{Reclaim, SpaceLimit};
-use super::sweep::{DroppedRecords, Sweep};
+use super::sweep::{DeadRecordSweep, DroppedRecords};
 use super::{BLOCKS_PER_STEP, BYTES_PER_STEP};
 
 use crate::checkpoint::CheckpointWriter;
@@ -37,7 +37,7 @@ enum CompactionPhase {
     },
     Sweeping {
         target: i64,
-        sweep: Sweep,
+        sweep: DeadRecordSweep,
     },
     /// Empties files with holes, once all superseded records are dropped.
     Reclaim(Reclaim),
@@ -81,7 +81,9 @@ impl Compaction {
                 dropped.add(superseded, &shared);
                 match next {
                     NextLeaf::From(from) => CompactionPhase::Pruning { target, from, dropped },
-                    NextLeaf::End => CompactionPhase::Sweeping { target, sweep: Sweep::new(dropped) },
+                    NextLeaf::End => {
+                        CompactionPhase::Sweeping { target, sweep: DeadRecordSweep::new(dropped) }
+                    }
                 }
             }
             CompactionPhase::Sweeping { target, mut sweep } => {

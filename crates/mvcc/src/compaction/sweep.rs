@@ -9,13 +9,13 @@
 //!   their blocks are recorded, and the dead records are those missing in the index.
 
 use super::of_one_step;
-use super::rewrite::{Replacement, apply, rewrite};
+use super::rewrite::{BlockReplacement, apply, rewrite};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block::{Block, BlockSource, DeadList, Record, live_records};
-use crate::checkpoint::DurableState;
+use crate::checkpoint::DurableStore;
 use crate::error::Result;
 use crate::index::SupersededRecords;
 use crate::store::{LockPurpose, StoreShared};
@@ -24,22 +24,22 @@ use crate::types::Revision;
 /// Number of records looked up per lock acquisition: some hundred microseconds.
 const RECORDS_PER_HOLD: usize = 1000;
 
-pub(super) struct Sweep {
+pub(super) struct DeadRecordSweep {
     dropped: DroppedRecords,
     swept: usize,
     from: Revision,
 }
 
-impl Sweep {
+impl DeadRecordSweep {
     /// Starts a sweep. Sorts the dropped records, which the index returns in key order, by revision.
     pub fn new(mut dropped: DroppedRecords) -> Self {
         dropped.listed.sort_unstable();
         assert!(dropped.listed.is_sorted_by(|left, right| left < right), "a record is dropped once");
-        Sweep { dropped, swept: 0, from: Revision::first_of(0) }
+        DeadRecordSweep { dropped, swept: 0, from: Revision::first_of(0) }
     }
 
     /// Sweeps a bounded number of blocks. Returns true once all are durably swept.
-    pub fn step(&mut self, durable: &mut DurableState, shared: &StoreShared, target: i64) -> Result<bool> {
+    pub fn step(&mut self, durable: &mut DurableStore, shared: &StoreShared, target: i64) -> Result<bool> {
         // The window stays valid, because only the maintainer replaces stored blocks.
         let (positions, old, is_last) = self.window(shared, target);
         let marked: Vec<Arc<Block>> =
@@ -62,7 +62,7 @@ impl Sweep {
         if let Some(last) = old.last() {
             self.from = last.identity.last.next();
         }
-        apply(durable, shared, marks, Replacement { positions, old, new })?;
+        apply(durable, shared, marks, BlockReplacement { positions, old, new })?;
         Ok(is_last)
     }
 

@@ -1,6 +1,6 @@
 //! A pinned history of the store, which can be read in order any number of times.
 //!
-//!   pin_history ─▶ History (revision, items) ─▶ HistoryPart ─▶ HistoryPart … ─▶ end
+//!   pin_history ─▶ HistoryReader (revision, items) ─▶ HistoryPart ─▶ HistoryPart … ─▶ end
 //!
 //! * It has the same records as etcd after a compaction: every change above the compact revision, and
 //!   the puts visible at it. A delete at exactly the compact revision is included, since a watch from
@@ -25,7 +25,7 @@ use crate::types::{LogPosition, Revision};
 const RECORDS_PER_HOLD: usize = 250;
 
 /// History at a revision. Can be read by any thread.
-pub struct History {
+pub struct HistoryReader {
     shared: Arc<StoreShared>,
     revision: i64,
     compact_revision: i64,
@@ -43,10 +43,10 @@ pub struct HistoryPart {
 
 impl Store {
     /// Pins the history up to the current revision.
-    pub fn pin_history(&self) -> History {
+    pub fn pin_history(&self) -> HistoryReader {
         let state = self.shared.state.read(LockPurpose::Transfer);
         self.shared.pins.add(state.compact_revision);
-        History {
+        HistoryReader {
             shared: Arc::clone(&self.shared),
             revision: state.revision,
             compact_revision: state.compact_revision,
@@ -58,7 +58,7 @@ impl Store {
     }
 }
 
-impl History {
+impl HistoryReader {
     /// Start position for a reader.
     pub const START: Revision = Revision::first_of(0);
 
@@ -160,7 +160,7 @@ impl History {
     }
 }
 
-impl Drop for History {
+impl Drop for HistoryReader {
     fn drop(&mut self) {
         self.shared.pins.remove(self.compact_revision);
     }

@@ -54,7 +54,7 @@ impl Import {
     /// Errors: `Refused` if it is not empty, or errors of the backend.
     pub fn begin(mut backend: Box<dyn Backend>, options: &StoreOptions) -> Result<Self> {
         if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
-            return Err(Error::Refused { attempt: "import a store", reason: "its place is not empty" });
+            return Err(Error::Refused { attempt: "import a store", reason: "the directory is not empty" });
         }
         Ok(Import {
             backend,

@@ -12,7 +12,7 @@ mod history; // all records at a revision, for a backup
 mod import; // fills a store with the history of another one
 
 pub use export::Export;
-pub use history::{History, HistoryPart};
+pub use history::{HistoryPart, HistoryReader};
 pub use import::{Import, ImportedState};
 pub use install::Present;
 pub use staging::{StagedStore, Staging};

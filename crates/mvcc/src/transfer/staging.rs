@@ -75,7 +75,7 @@ impl Staging {
     /// Errors: `Refused` if it is not empty, or errors of the backend.
     pub fn begin(mut backend: Box<dyn Backend>, options: &StoreOptions) -> Result<Self> {
         if !backend.catalogue()?.is_empty() || !backend.files()?.is_empty() {
-            return Err(Error::Refused { attempt: "receive a store", reason: "its place is not empty" });
+            return Err(Error::Refused { attempt: "receive a store", reason: "the directory is not empty" });
         }
         Ok(Staging {
             backend,

@@ -149,7 +149,7 @@ impl ChunkReader {
 
     /// Checks a chunk. The most helpful error takes precedence.
     fn check<'c>(&mut self, chunk: &'c [u8]) -> Result<&'c [u8], &'static str> {
-        let (header, body) = chunk.split_at_checked(CHUNK_HEADER_BYTES).ok_or("a chunk is cut")?;
+        let (header, body) = chunk.split_at_checked(CHUNK_HEADER_BYTES).ok_or("a chunk is truncated")?;
         let mut cursor = Cursor::new(header);
         let mut field = || cursor.u32_le().expect("the header is 16 bytes");
         let (magic, number, bytes, crc) = (field(), field(), field(), field());
@@ -157,7 +157,7 @@ impl ChunkReader {
             return Err("not a chunk of a checkpoint");
         }
         if bytes as usize != body.len() {
-            return Err("a chunk is cut");
+            return Err("a chunk is truncated");
         }
         if number != self.number {
             return Err("a chunk is missing or repeated");

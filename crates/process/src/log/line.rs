@@ -26,9 +26,9 @@ pub enum LogFormat {
 pub const FATAL: &str = "fatal";
 
 /// Writes events in a format.
-pub struct Format(pub LogFormat);
+pub struct LineFormat(pub LogFormat);
 
-impl<S, N> FormatEvent<S, N> for Format
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -182,8 +182,9 @@ mod tests {
     fn logged(format: LogFormat, say: impl FnOnce()) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();
-        let lines =
-            tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).event_format(Format(format));
+        let lines = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .event_format(LineFormat(format));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), say);
         String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap()
     }

@@ -28,9 +28,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use line::Format;
+use line::LineFormat;
 use outlet::{Outlet, QueuedLine, Sink};
-use sinks::{Journal, LogFile, Standard, Whole};
+use sinks::{LogFile, Standard, SystemdJournal, Whole};
 
 pub use base::causes;
 pub use line::{FATAL, LogFormat};
@@ -72,7 +72,7 @@ pub enum LogError {
 }
 
 /// Logging state that lives as long as the process.
-struct Running {
+struct ActiveLog {
     outlets: Vec<Outlet>,
     set_level: Box<dyn Fn(Level) + Send + Sync>,
     /// That of the flags.
@@ -80,7 +80,7 @@ struct Running {
     has_file: bool,
 }
 
-static RUNNING: OnceLock<Running> = OnceLock::new();
+static RUNNING: OnceLock<ActiveLog> = OnceLock::new();
 
 /// Opens the outputs and starts logging. A second call, as in tests, has no effect.
 pub fn start(settings: &LogSettings) -> Result<(), LogError> {
@@ -96,13 +96,13 @@ pub fn start(settings: &LogSettings) -> Result<(), LogError> {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(ToOutlets(outlets.clone()))
         .log_internal_errors(false)
-        .event_format(Format(format));
+        .event_format(LineFormat(format));
     if tracing_subscriber::registry().with(lines).with(filter).try_init().is_ok() {
         let set_level = Box::new(move |level| drop(handle.reload(targets(level))));
         let has_file = outputs.iter().any(|output| matches!(output, LogOutput::File(_)));
-        let _only_here = RUNNING.set(Running { outlets, set_level, level: *level, has_file });
+        let _only_here = RUNNING.set(ActiveLog { outlets, set_level, level: *level, has_file });
         if rotation.as_ref().is_some_and(|rotation| rotation.wants_local_times) {
-            tracing::warn!("names of rotated log files have UTC times, also with localtime");
+            tracing::warn!("rotated log files have UTC timestamps despite localtime");
         }
     }
     Ok(())
@@ -117,7 +117,7 @@ fn open(output: &LogOutput, rotation: Option<Rotation>) -> Result<Box<dyn Sink>,
     Ok(match output {
         LogOutput::Stderr => Box::new(Standard(Whole::new(io::stderr()))),
         LogOutput::Stdout => Box::new(Standard(Whole::new(io::stdout()))),
-        LogOutput::Journal => Box::new(Journal::open().map_err(LogError::Journal)?),
+        LogOutput::Journal => Box::new(SystemdJournal::open().map_err(LogError::Journal)?),
         LogOutput::File(path) => {
             let failed = |source| LogError::File { path: path.display().to_string(), source };
             Box::new(LogFile::open(path, rotation).map_err(failed)?)
@@ -145,7 +145,7 @@ pub async fn follow_signals() -> io::Result<()> {
             Some(()) = as_before.recv() => running.level,
             Some(()) = next(&mut moved) => {
                 running.outlets.iter().for_each(Outlet::reopen);
-                tracing::info!("opened the log files again");
+                tracing::info!("reopened the log files");
                 continue;
             }
             else => return Ok(()),
@@ -155,7 +155,7 @@ pub async fn follow_signals() -> io::Result<()> {
 }
 
 /// The line about it is written at the louder of both levels.
-fn change_level(running: &Running, level: Level) {
+fn change_level(running: &ActiveLog, level: Level) {
     (running.set_level)(Level::DEBUG);
     tracing::info!(to = line::level_name(level), "changed the log level");
     (running.set_level)(level);
@@ -207,12 +207,12 @@ const LOGGED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lines of the log that any client or peer can cause: one each second.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct LogPace {
     logged: Option<Instant>,
     unlogged: u64,
 }
 
-impl Pace {
+impl LogPace {
     /// Whether to log a line now, and how many before it were not.
     pub fn next(&mut self, now: Instant) -> Option<u64> {
         if self.logged.is_some_and(|logged| now < logged + LOGGED_INTERVAL) {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_line_is_logged_once_each_second_with_the_number_of_those_left_out() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (LogPace::default(), Instant::now());
         assert_eq!(pace.next(now), Some(0));
         assert!((0..1000).all(|_| pace.next(now).is_none()));
         assert_eq!(pace.next(now + LOGGED_INTERVAL), Some(1000));

@@ -189,20 +189,20 @@ fn last_byte(path: &Path, length: u64) -> io::Result<u8> {
 
 /// systemd's journal, by its native protocol: a datagram per line. A line too large for the socket is sent as
 /// the descriptor of a sealed file in memory. A line that cannot be sent does not affect other lines.
-pub struct Journal {
+pub struct SystemdJournal {
     path: PathBuf,
     socket: UnixDatagram,
 }
 
-impl Journal {
-    pub fn open() -> io::Result<Journal> {
-        Journal::at(Path::new(JOURNAL))
+impl SystemdJournal {
+    pub fn open() -> io::Result<SystemdJournal> {
+        SystemdJournal::at(Path::new(JOURNAL))
     }
 
-    fn at(path: &Path) -> io::Result<Journal> {
+    fn at(path: &Path) -> io::Result<SystemdJournal> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
-        Ok(Journal { path: path.to_owned(), socket })
+        Ok(SystemdJournal { path: path.to_owned(), socket })
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
@@ -242,7 +242,7 @@ fn is_too_large(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MSGSIZE | Errno::NOBUFS))
 }
 
-impl Sink for Journal {
+impl Sink for SystemdJournal {
     fn write(&mut self, lines: &[QueuedLine]) -> Result<(), Unwritten> {
         let unsent = lines.iter().filter(|line| self.send(&datagram(line)).is_err()).count();
         if unsent == 0 { Ok(()) } else { Err(Unwritten(unsent)) }
@@ -348,7 +348,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let first = UnixDatagram::bind(&path).unwrap();
-        let mut journal = Journal::at(&path).unwrap();
+        let mut journal = SystemdJournal::at(&path).unwrap();
         journal.write(&lines(&["a\n"])).unwrap();
         drop(first);
         journal.write(&lines(&["lost\n"])).unwrap_err();
@@ -365,7 +365,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let socket = UnixDatagram::bind(&path).unwrap();
-        let mut journal = Journal::at(&path).unwrap();
+        let mut journal = SystemdJournal::at(&path).unwrap();
         let large = "x".repeat(4 << 20);
         journal.write(&lines(&["a\n", &large, "b\n"])).unwrap();
         let (text, files) = receive(&socket);
@@ -401,7 +401,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let socket = UnixDatagram::bind(&path).unwrap();
-        let mut journal = Journal::at(&path).unwrap();
+        let mut journal = SystemdJournal::at(&path).unwrap();
         drop(socket);
         assert_eq!(journal.write(&lines(&["a\n", "b\n"])), Err(Unwritten(2)));
     }

@@ -137,14 +137,14 @@ impl Core {
         match confirmation {
             Confirmation::New => {}
             Confirmation::CatchUp { term, .. } if term.0 == 0 || term.0 >= NUMBER_MAX => {
-                tracing::warn!(term = term.0, "a confirmation was refused: no cluster reaches this term");
+                tracing::warn!(term = term.0, "confirmation rejected: implausible term");
                 return;
             }
             Confirmation::CatchUp { term, until, is_alike } => {
                 if let Some(until) = until.filter(|until| until.index > LogIndex::ZERO) {
                     if !self.has_started() && !is_alike {
                         tracing::warn!(
-                            "the cluster has begun with another state than this member's: it is replaced"
+                            "cluster started with a different state; replacing the state of this member"
                         );
                         self.give_state_up();
                     }
@@ -160,7 +160,7 @@ impl Core {
             }
         }
         self.is_unconfirmed = false;
-        tracing::info!(?confirmation, "the other members confirmed this one");
+        tracing::info!(?confirmation, "membership confirmed by peers");
     }
 
     /// Reports whether the vote is requested by the only other voter. It holds all committed entries, and

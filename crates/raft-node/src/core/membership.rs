@@ -90,7 +90,7 @@ impl Core {
     /// Queues a change. A leader proposes it when possible.
     pub(super) fn await_change(&mut self, batch: Bytes) {
         if self.changes.len() >= CHANGES_WAITING_MAX {
-            tracing::warn!("a change of the membership is dropped: too many wait");
+            tracing::warn!("membership change dropped: too many pending changes");
             return;
         }
         self.changes.push_back(batch);

@@ -107,7 +107,7 @@ impl Core {
     fn offer(&mut self, message: Message) -> SnapshotOffer {
         let at = position(message.get_snapshot());
         self.snapshots.holds.insert(message.to, Hold { index: at.index, ticks_left: None });
-        tracing::info!(to = message.to, index = at.index.0, "a snapshot is offered");
+        tracing::info!(to = message.to, index = at.index.0, "offering a snapshot");
         SnapshotOffer::new(message, at)
     }
 
@@ -199,7 +199,7 @@ impl Core {
         assert!(start.index <= durable, "trimmed beyond what the store holds");
         self.raw.mut_store().trim(start);
         self.snapshots.trim_again = true;
-        tracing::info!(first_index = start.index.0 + 1, "the log is trimmed");
+        tracing::info!(first_index = start.index.0 + 1, "trimmed the log");
         let release = Some(start.index + 1);
         match effects.persist.last_mut() {
             Some(job) => job.release = release,
@@ -259,7 +259,7 @@ impl Core {
             .map(|(peer, _)| *peer)
             .collect();
         for peer in over {
-            tracing::warn!(peer, "a snapshot takes too long: the log that it needs is not kept any more");
+            tracing::warn!(peer, "snapshot transfer aborted: the log entries after it were truncated");
             self.snapshot_reported(peer, SnapshotOutcome::Failed);
         }
     }
@@ -296,7 +296,7 @@ impl Core {
         let (from, at) = (message.from, position(message.get_snapshot()));
         let conf = message.get_snapshot().get_metadata().get_conf_state();
         if !self.follows_machine && !same_members(conf, &self.raw.store().state.conf) {
-            tracing::warn!(peer = from, ?conf, "a snapshot of other members is ignored");
+            tracing::warn!(peer = from, ?conf, "ignored a snapshot with a different membership");
             return self.ignore_snapshot(at);
         }
         if at.term.0 > message.term {
@@ -310,13 +310,13 @@ impl Core {
         if pending == Some(at) && overtaken != Some(at) {
             self.snapshots.ignored.extend(overtaken);
             self.snapshots.accepted = Some(at);
-            tracing::info!(peer = from, index = at.index.0, "a snapshot is accepted");
+            tracing::info!(peer = from, index = at.index.0, "accepted a snapshot");
         } else if self.fills_the_log(at) {
             let before = self.snapshots.within.replace(at).filter(|before| *before != at);
             self.snapshots.ignored.extend(before);
         } else if pending != Some(at) && !self.snapshots.is_on_its_way(at) {
             let (index, commit) = (at.index.0, self.commit().0);
-            tracing::info!(peer = from, index, commit, "a snapshot is ignored");
+            tracing::info!(peer = from, index, commit, "ignored a snapshot");
             self.snapshots.ignored.push(at);
         }
     }
@@ -355,9 +355,9 @@ impl Core {
         }
         let is_lone = self.voters() == [self.raw.raft.id];
         if self.role() == Role::Leader || is_lone {
-            return tracing::warn!("the state of this member cannot be replaced: no other member leads");
+            return tracing::warn!("state of this member cannot be replaced: no other member is leader");
         }
-        tracing::info!(handed = self.handed.0, "the state of this member will be replaced by the leader's");
+        tracing::info!(handed = self.handed.0, "replacing the state of this member with the leader's");
         self.give_state_up();
     }
 
@@ -422,7 +422,7 @@ impl Core {
     /// Records that the machine has installed a snapshot, which was durable before it was staged.
     pub(super) fn note_installed(&mut self, applied: LogIndex) {
         if let Some(at) = self.snapshots.installing.take_if(|at| at.index <= applied) {
-            tracing::info!(index = at.index.0, "a snapshot is installed");
+            tracing::info!(index = at.index.0, "installed a snapshot");
             let store = self.raw.mut_store();
             if at.index > store.checkpoint.index {
                 store.checkpoint = at;

@@ -109,7 +109,7 @@ impl Core {
             progress.is_some_and(|progress| progress.recent_active && LogIndex(progress.matched) == last)
         };
         if let Some(heir) = self.most_caught_up().filter(is_ready) {
-            tracing::info!(to = heir, "this leader's store is lost: it hands over");
+            tracing::info!(to = heir, "leader lost its store; transferring leadership");
             self.raw.transfer_leader(heir);
         }
     }
@@ -141,7 +141,7 @@ impl Core {
             let heir = self
                 .most_caught_up()
                 .filter(|heir| self.raw.raft.prs().get(*heir).is_some_and(|progress| progress.recent_active));
-            tracing::warn!(waited_ticks = waited, ?heir, "the disk stands still: leadership is given up");
+            tracing::warn!(waited_ticks = waited, ?heir, "disk stalled; stepping down as leader");
             if let Some(heir) = heir {
                 self.raw.transfer_leader(heir);
             }

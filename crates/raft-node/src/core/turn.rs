@@ -257,7 +257,7 @@ impl Core {
             MessageType::MsgTimeoutNow if !self.may_campaign() => {
                 tracing::warn!(
                     peer = from,
-                    "leadership is not taken: this member waits for its disk, state or membership"
+                    "leadership declined: waiting for the disk, the state or the membership"
                 );
             }
             MessageType::MsgAppend | MessageType::MsgHeartbeat => self.receive_notice(message),
@@ -286,7 +286,7 @@ impl Core {
             // unpacked commands are discarded.
             let is_sound = || Batch::parse(&entry.data).and_then(|batch| batch.commands()).is_ok();
             if !is_sound() {
-                return self.refuse(from, "a proposal that is no batch of commands", None);
+                return self.refuse(from, "a proposal that is not a batch of commands", None);
             }
         }
         if self.role() != Role::Leader && self.ready_for_proposals().is_ok() {
@@ -599,7 +599,11 @@ impl Core {
                     Ok(batch) => Payload::Change(batch),
                     // Equal on every member, as is their handling of it.
                     Err(error) => {
-                        tracing::warn!(entry.index, %error, "a malformed change is an empty entry");
+                        tracing::warn!(
+                            entry.index,
+                            %error,
+                            "malformed membership change is applied as an empty entry"
+                        );
                         Payload::Empty
                     }
                 }

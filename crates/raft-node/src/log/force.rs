@@ -24,7 +24,7 @@ const CHANGE: u8 = 1;
 /// Error of forcing a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ForceError {
-    #[error("the log holds no Raft state: its member has taken no part in a cluster yet")]
+    #[error("the log holds no Raft state: its member has not joined a cluster yet")]
     Blank,
     #[error("the Raft state in the log cannot be read: {0}")]
     State(String),

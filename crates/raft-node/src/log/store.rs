@@ -291,7 +291,7 @@ impl LogStore {
         let mut entries = Vec::with_capacity(read.len());
         for (expected, entry) in (low.0..high.0).zip(read) {
             let kind = entry_type(entry.kind)
-                .map_err(|_| Fatal::new(format!("log entry {expected} is of no known kind")))?;
+                .map_err(|_| Fatal::new(format!("log entry {expected} has an unknown type")))?;
             if entry.index.0 != expected {
                 return Err(Fatal::new(format!("the log gave entry {} for {expected}", entry.index)));
             }
@@ -347,7 +347,7 @@ impl Storage for LogStore {
             |fatal| {
                 // Logged immediately: for committed entries raft-rs panics on "not now", with a message that
                 // names no file.
-                tracing::error!(error = base::causes(&fatal), "the log cannot be read");
+                tracing::error!(error = base::causes(&fatal), "log segment cannot be read");
                 self.failure.borrow_mut().get_or_insert(fatal);
                 StorageError::LogTemporarilyUnavailable.into()
             },

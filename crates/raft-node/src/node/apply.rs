@@ -196,7 +196,7 @@ impl<S: StateMachine, R> Applier<S, R> {
                 }
                 Err(error) => {
                     let index = at.index.0;
-                    tracing::warn!(index, %error, "a malformed batch is applied as an empty entry");
+                    tracing::warn!(index, %error, "malformed batch is applied as an empty entry");
                     done.unanswered.extend(replies.into_iter().flatten().flatten());
                 }
             }

@@ -409,7 +409,7 @@ impl<P, R> Node<P, R> {
         match Batch::parse(&payload) {
             Ok(batch) if batch.is_change != is_change => {
                 let index = at.index.0;
-                tracing::warn!(index, "a batch in an entry of another kind is applied as an empty entry");
+                tracing::warn!(index, "batch in an entry of another type is applied as an empty entry");
                 ApplyJob::empty(at)
             }
             Ok(batch) => {
@@ -418,7 +418,7 @@ impl<P, R> Node<P, R> {
             }
             Err(error) => {
                 let index = at.index.0;
-                tracing::warn!(index, %error, "an entry is no batch and is applied as an empty one");
+                tracing::warn!(index, %error, "entry is not a batch and is applied as an empty entry");
                 ApplyJob::empty(at)
             }
         }

@@ -226,7 +226,7 @@ impl<O: Send + 'static> Driver<O> {
         let mut inputs = Vec::new();
         let mut again = true; // A lone voter has work before the first input.
         let mut deferral = Deferral::default();
-        let no_timer = |error| Fatal::new(format!("the timer of the driver's ticks: {error}"));
+        let no_timer = |error| Fatal::new(format!("the driver's tick timer: {error}"));
         let mut alarm = Alarm::new().map_err(no_timer)?;
         loop {
             if !again {
@@ -439,7 +439,7 @@ impl<O: Send + 'static> Driver<O> {
             let _ = reply.send(Err(TransferError::NoCandidate)); // As above.
             return Ok(());
         };
-        tracing::info!(to = heir, "handing over leadership");
+        tracing::info!(to = heir, "transferring leadership");
         self.node.handle(Event::TransferLeader { to: heir })?;
         self.transfers.push(Transfer { ticks_left: self.transfer_ticks, reply });
         Ok(())

@@ -141,7 +141,7 @@ impl<O> RuntimeShared<O> {
     pub fn fail(&self, fatal: Fatal) {
         if !self.failed.swap(true, Ordering::SeqCst) {
             // The process logs the error.
-            tracing::debug!(error = %fatal, "the member stops");
+            tracing::debug!(error = %fatal, "the member is stopping");
             (self.on_fatal)(fatal);
         }
         self.inbox.close();

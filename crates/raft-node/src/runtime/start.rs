@@ -168,7 +168,7 @@ fn check(config: &Config) -> Result<(), StartError> {
         return refuse(format!("the voters {:?} are not distinct members", config.voters));
     }
     if config.tick.is_zero() || config.heartbeat_ticks == 0 {
-        return refuse("a heartbeat needs time".into());
+        return refuse("the heartbeat interval must be positive".into());
     }
     if config.election_ticks <= config.heartbeat_ticks {
         return refuse(format!(

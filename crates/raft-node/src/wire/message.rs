@@ -502,7 +502,7 @@ fn check_append(message: &Message) -> Result<(), &'static str> {
 fn check_heartbeat(view: &CoreView<'_>, message: &Message) -> Result<(), &'static str> {
     require(
         message.commit <= view.last,
-        "a commit index beyond this log: the sender is no leader, or this member lost synced entries",
+        "a commit index beyond this log: the sender is not a leader, or this member lost synced entries",
     )
 }
 

@@ -11,7 +11,7 @@ use api::grpc;
 use bytes::BytesMut;
 use mvcc::Store;
 use prost::Message;
-use watch::{CreateRequest, Encoder, Hub, StreamId, WatchLimits};
+use watch::{CreateRequest, Encoder, Hub, WatchLimits, WatchStreamId};
 
 /// Fragment size, small enough to split responses with a few events.
 const FRAGMENT_BYTES: usize = 1_500;
@@ -20,7 +20,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Hub of a running member, and its streams by client number.
 pub(crate) struct MemberHub {
     hub: Hub,
-    streams: BTreeMap<u64, (StreamId, Encoder)>,
+    streams: BTreeMap<u64, (WatchStreamId, Encoder)>,
     /// Set at the end of an entry, which wakes the real hub thread.
     woken: Arc<AtomicBool>,
     is_planned: bool,

@@ -6,7 +6,7 @@
 //!   twice, perhaps in a cycle, and the walk fails.
 //! * Memory: a page per level, recycled page buffers, and a key.
 
-use super::page::{Error, Extent, Page, PageKind, Result, Source};
+use super::page::{Error, Page, PageExtent, PageKind, PageSource, Result};
 
 /// Maximum height of a tree. A branch has at least two children, so a valid tree of 2^32 pages has 32
 /// levels.
@@ -15,7 +15,7 @@ const LEVELS_MAX: usize = 32;
 /// Keys and values of a bucket.
 pub struct BucketCursor<'s, S>(TreeWalk<'s, S>);
 
-impl<'s, S: Source> BucketCursor<'s, S> {
+impl<'s, S: PageSource> BucketCursor<'s, S> {
     pub(crate) fn new(walk: TreeWalk<'s, S>) -> Self {
         BucketCursor(walk)
     }
@@ -32,7 +32,7 @@ impl<'s, S: Source> BucketCursor<'s, S> {
 
 pub(crate) struct TreeWalk<'s, S> {
     source: &'s S,
-    extent: Extent,
+    extent: PageExtent,
     /// Path of branches to the leaf, each with the index of its next child and the end of its key range.
     branches: Vec<BranchLevel>,
     leaf: Option<Page>,
@@ -53,18 +53,18 @@ struct BranchLevel {
 /// Page, key, value, and whether the value is a bucket.
 type FoundItem<'w> = (u64, &'w [u8], &'w [u8], bool);
 
-impl<'s, S: Source> TreeWalk<'s, S> {
-    pub fn new(source: &'s S, extent: Extent, root: u64) -> Result<Self> {
+impl<'s, S: PageSource> TreeWalk<'s, S> {
+    pub fn new(source: &'s S, extent: PageExtent, root: u64) -> Result<Self> {
         let mut walk = Self::empty(source, extent);
         walk.descend(root, Vec::new(), None)?;
         Ok(walk)
     }
 
-    pub fn inline(source: &'s S, extent: Extent, leaf: Page) -> Self {
+    pub fn inline(source: &'s S, extent: PageExtent, leaf: Page) -> Self {
         TreeWalk { leaf: Some(leaf), ..Self::empty(source, extent) }
     }
 
-    fn empty(source: &'s S, extent: Extent) -> Self {
+    fn empty(source: &'s S, extent: PageExtent) -> Self {
         let (branches, from, last) = (Vec::new(), Vec::new(), Vec::new());
         TreeWalk { source, extent, branches, leaf: None, next: 0, from, before: None, last, pages_read: 0 }
     }

@@ -40,6 +40,6 @@ mod cursor; // all keys of a bucket
 
 pub use cursor::BucketCursor;
 pub use format::{KEY_BYTES_MAX, PAGE_BYTES, VALUE_BYTES_MAX};
-pub use page::{Error, Result, Source};
+pub use page::{Error, PageSource, Result};
 pub use reader::{Bucket, Database};
 pub use writer::{FileLayout, FileWriter, Planner};

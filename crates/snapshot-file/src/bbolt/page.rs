@@ -30,20 +30,20 @@ impl Error {
 }
 
 /// Random-access source of bytes.
-pub trait Source {
+pub trait PageSource {
     /// Fills `buffer` from `offset`.
     ///
     /// Errors: `UnexpectedEof` if the source is too short.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
-impl Source for File {
+impl PageSource for File {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, buffer, offset)
     }
 }
 
-impl Source for [u8] {
+impl PageSource for [u8] {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let bytes = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..buffer.len()));
         buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
@@ -51,7 +51,7 @@ impl Source for [u8] {
     }
 }
 
-impl<S: Source + ?Sized> Source for &S {
+impl<S: PageSource + ?Sized> PageSource for &S {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         (**self).read_exact_at(buffer, offset)
     }
@@ -67,7 +67,7 @@ const BRANCH_BYTES_MAX: u64 = 1 << 20;
 const LEAF_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct PageExtent {
     pub page_bytes: u64,
     pub pages: u64,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// Reads a page into `buffer` and validates its header.
-    pub fn read<S: Source>(source: &S, extent: Extent, id: u64, mut buffer: Vec<u8>) -> Result<Self> {
+    pub fn read<S: PageSource>(source: &S, extent: PageExtent, id: u64, mut buffer: Vec<u8>) -> Result<Self> {
         if !(META_PAGES..extent.pages).contains(&id) {
             return Err(Error::page(id, "referred to, but not a page of the file"));
         }

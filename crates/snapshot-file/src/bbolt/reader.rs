@@ -2,7 +2,7 @@
 
 use super::cursor::{BucketCursor, TreeWalk};
 use super::format::{BUCKET_BYTES, META_BYTES, Meta, PAGE_HEADER_BYTES, u64_at};
-use super::page::{Error, Extent, Page, Result, Source};
+use super::page::{Error, Page, PageExtent, PageSource, Result};
 
 /// Supported page sizes: those of etcd's platforms.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;
@@ -15,7 +15,7 @@ const INLINE_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Database<S> {
     source: S,
-    extent: Extent,
+    extent: PageExtent,
     root: u64,
 }
 
@@ -39,7 +39,7 @@ impl Bucket {
     }
 }
 
-impl<S: Source> Database<S> {
+impl<S: PageSource> Database<S> {
     /// Opens a file of `bytes` bytes. Reads the meta pages only.
     ///
     /// Errors: `NoMeta` if it is not a bbolt file, `Truncated` if it is shorter than the meta page
@@ -54,7 +54,7 @@ impl<S: Source> Database<S> {
         if pages > bytes / page_bytes {
             return Err(Error::Truncated { page: bytes / page_bytes, bytes, pages });
         }
-        Ok(Database { source, extent: Extent { page_bytes, pages }, root: meta.root })
+        Ok(Database { source, extent: PageExtent { page_bytes, pages }, root: meta.root })
     }
 
     /// Returns the buckets, by name.
@@ -100,7 +100,7 @@ impl<S: Source> Database<S> {
 
 /// Returns the valid meta page with the largest transaction number. The second page starts at the page
 /// size, so all page sizes are tried if the first page is invalid.
-fn newest_meta<S: Source>(source: &S, bytes: u64) -> Result<Option<Meta>> {
+fn newest_meta<S: PageSource>(source: &S, bytes: u64) -> Result<Option<Meta>> {
     let first = meta_at(source, bytes, 0)?;
     let mut newest = first;
     let sizes = (0..).map(|shift| PAGE_BYTES.start() << shift).take_while(|size| PAGE_BYTES.contains(size));
@@ -112,7 +112,7 @@ fn newest_meta<S: Source>(source: &S, bytes: u64) -> Result<Option<Meta>> {
 }
 
 /// Reads the meta page at `offset`, if it is valid.
-fn meta_at<S: Source>(source: &S, bytes: u64, offset: u64) -> Result<Option<Meta>> {
+fn meta_at<S: PageSource>(source: &S, bytes: u64, offset: u64) -> Result<Option<Meta>> {
     const BYTES: usize = PAGE_HEADER_BYTES + META_BYTES;
     if bytes < offset + BYTES as u64 {
         return Ok(None);

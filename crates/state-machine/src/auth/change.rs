@@ -22,7 +22,7 @@ use crate::command::AuthChange;
 const TOKEN_PREFIX_BYTES_MAX: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Effects {
+pub(super) struct AuthEffects {
     pub touched: TouchedNames,
     pub voided: VoidedTokens,
 }
@@ -48,7 +48,7 @@ pub(super) fn is_open(change: &AuthChange) -> bool {
 }
 
 /// Executes a change. After an error the state must be discarded.
-pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<Effects, Error> {
+pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<AuthEffects, Error> {
     match change {
         Change::Enable(_) => enable(state),
         Change::Disable(_) => disable(state),
@@ -67,21 +67,21 @@ pub(super) fn apply(state: &mut AuthState, change: Change) -> Result<Effects, Er
 }
 
 /// The auth revision stays the same.
-fn enable(state: &mut AuthState) -> Result<Effects, Error> {
+fn enable(state: &mut AuthState) -> Result<AuthEffects, Error> {
     if state.enabled {
-        return Ok(Effects::default());
+        return Ok(AuthEffects::default());
     }
     let root = state.users.get(ROOT).ok_or(Error::RootUserNotExist)?;
     if !root.roles.iter().any(|role| role == ROOT) {
         return Err(Error::RootRoleNotExist);
     }
     state.enabled = true;
-    Ok(Effects::default())
+    Ok(AuthEffects::default())
 }
 
-fn disable(state: &mut AuthState) -> Result<Effects, Error> {
+fn disable(state: &mut AuthState) -> Result<AuthEffects, Error> {
     if !state.enabled {
-        return Ok(Effects::default());
+        return Ok(AuthEffects::default());
     }
     state.enabled = false;
     changed(state, TouchedNames::default(), VoidedTokens::All)
@@ -105,7 +105,7 @@ fn has_no_password(user: &User) -> bool {
     user.options.as_ref().is_some_and(|options| options.no_password)
 }
 
-fn add_user(state: &mut AuthState, request: AddUser) -> Result<Effects, Error> {
+fn add_user(state: &mut AuthState, request: AddUser) -> Result<AuthEffects, Error> {
     if request.name.is_empty() {
         return Err(Error::UserEmpty);
     }
@@ -124,7 +124,7 @@ fn add_user(state: &mut AuthState, request: AddUser) -> Result<Effects, Error> {
     changed(state, user_named(request.name), VoidedTokens::None)
 }
 
-fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
+fn delete_user(state: &mut AuthState, name: String) -> Result<AuthEffects, Error> {
     if state.enabled && name == ROOT {
         return Err(Error::InvalidAuthMgmt);
     }
@@ -135,7 +135,7 @@ fn delete_user(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     changed(state, user_named(name.clone()), VoidedTokens::OfUser(name))
 }
 
-fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effects, Error> {
+fn change_password(state: &mut AuthState, request: SetPassword) -> Result<AuthEffects, Error> {
     let user = state.user_mut(&request.name)?;
     user.password = match has_no_password(user) {
         true => Bytes::new(),
@@ -145,13 +145,13 @@ fn change_password(state: &mut AuthState, request: SetPassword) -> Result<Effect
 }
 
 /// Grants a role. Without effect, even on the auth revision, if the user has it already.
-fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Result<Effects, Error> {
+fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Result<AuthEffects, Error> {
     let user = state.users.get(&request.user).ok_or(Error::UserNotFound)?;
     if request.role != ROOT && !state.roles.contains_key(&request.role) {
         return Err(Error::RoleNotFound);
     }
     match user.roles.binary_search(&request.role) {
-        Ok(_) => Ok(Effects::default()),
+        Ok(_) => Ok(AuthEffects::default()),
         Err(at) => {
             state.user_mut(&request.user)?.roles.insert(at, request.role.clone());
             changed(state, user_named(request.user.clone()), VoidedTokens::None)
@@ -159,7 +159,7 @@ fn grant_role(state: &mut AuthState, request: &AuthUserGrantRoleRequest) -> Resu
     }
 }
 
-fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Result<Effects, Error> {
+fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Result<AuthEffects, Error> {
     if state.enabled && request.name == ROOT && request.role == ROOT {
         return Err(Error::InvalidAuthMgmt);
     }
@@ -169,7 +169,7 @@ fn revoke_role(state: &mut AuthState, request: &AuthUserRevokeRoleRequest) -> Re
     changed(state, user_named(request.name.clone()), VoidedTokens::None)
 }
 
-fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
+fn add_role(state: &mut AuthState, name: String) -> Result<AuthEffects, Error> {
     if name.is_empty() {
         return Err(Error::RoleEmpty);
     }
@@ -181,7 +181,7 @@ fn add_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
     changed(state, role_named(name), VoidedTokens::None)
 }
 
-fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
+fn delete_role(state: &mut AuthState, name: String) -> Result<AuthEffects, Error> {
     if state.enabled && name == ROOT {
         return Err(Error::InvalidAuthMgmt);
     }
@@ -202,7 +202,7 @@ fn delete_role(state: &mut AuthState, name: String) -> Result<Effects, Error> {
 fn grant_permission(
     state: &mut AuthState,
     request: AuthRoleGrantPermissionRequest,
-) -> Result<Effects, Error> {
+) -> Result<AuthEffects, Error> {
     let Permission { perm_type, key, range_end } = request.perm.ok_or(Error::PermissionNotGiven)?;
     if !is_range(&key, &range_end) {
         return Err(Error::InvalidAuthMgmt);
@@ -219,7 +219,7 @@ fn grant_permission(
 fn revoke_permission(
     state: &mut AuthState,
     request: &AuthRoleRevokePermissionRequest,
-) -> Result<Effects, Error> {
+) -> Result<AuthEffects, Error> {
     let role = state.roles.get(&request.role).ok_or(Error::RoleNotFound)?;
     let at = position(role, &request.key, &request.range_end).map_err(|_| Error::PermissionNotGranted)?;
     state.role_mut(&request.role)?.key_permission.remove(at);
@@ -238,9 +238,9 @@ fn is_range(key: &[u8], range_end: &[u8]) -> bool {
 }
 
 /// Increments the auth revision. After the last revision all changes are rejected.
-fn changed(state: &mut AuthState, touched: TouchedNames, voided: VoidedTokens) -> Result<Effects, Error> {
+fn changed(state: &mut AuthState, touched: TouchedNames, voided: VoidedTokens) -> Result<AuthEffects, Error> {
     state.revision = state.revision.checked_add(1).ok_or(Error::NoSpace)?;
-    Ok(Effects { touched, voided })
+    Ok(AuthEffects { touched, voided })
 }
 
 fn user_named(name: String) -> TouchedNames {

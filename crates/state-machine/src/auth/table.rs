@@ -37,7 +37,7 @@ struct AuthShared {
     is_enabled: AtomicBool,
     revision: AtomicU64,
     state: RwLock<Arc<AuthState>>,
-    tokens: RwLock<Tokens>,
+    tokens: RwLock<TokenTable>,
     resolved: Mutex<ResolvedGrants>,
     observer: ChangeHook,
 }
@@ -61,19 +61,19 @@ struct ResolvedGrants {
 
 /// Tokens and their sessions. The Debug output omits the tokens.
 #[derive(Default)]
-struct Tokens {
+struct TokenTable {
     sessions: BTreeMap<Arc<str>, Arc<Session>>,
     of_users: BTreeMap<String, BTreeMap<u64, Arc<str>>>,
     issued: u64,
 }
 
-impl std::fmt::Debug for Tokens {
+impl std::fmt::Debug for TokenTable {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} tokens", self.sessions.len())
     }
 }
 
-impl Tokens {
+impl TokenTable {
     fn insert(&mut self, token: &str, user: String) {
         if self.of_users.get(&user).is_some_and(|tokens| tokens.len() >= TOKENS_OF_USER_MAX) {
             self.void_oldest(&user);
@@ -109,7 +109,7 @@ impl Tokens {
     }
 
     fn void(&mut self, is_void: impl Fn(&Session) -> bool) {
-        let Tokens { sessions, of_users, .. } = self;
+        let TokenTable { sessions, of_users, .. } = self;
         sessions.retain(|_, session| {
             let is_void = is_void(session);
             if is_void {

@@ -44,7 +44,7 @@ const CLEANED_PER_CLOSED: usize = 3;
 
 /// The journal, without the contents of its closed segments.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
+pub(super) struct LeaseJournal {
     /// Number and entry count of each closed segment, oldest first.
     closed: VecDeque<(u64, usize)>,
     /// Number, contents and entry count of the open segment.
@@ -56,7 +56,7 @@ pub(super) struct Journal {
     to_clean: usize,
 }
 
-impl Journal {
+impl LeaseJournal {
     pub fn load(store: &Store) -> Result<(Self, BTreeMap<i64, Lease>, i64), ApplyError> {
         let (journal, leases) = Self::read(store.items(PREFIX))?;
         let clock = match store.item(CLOCK) {
@@ -74,7 +74,7 @@ impl Journal {
     fn read(
         segments: impl IntoIterator<Item = (Bytes, Bytes)>,
     ) -> Result<(Self, BTreeMap<i64, Lease>), ApplyError> {
-        let mut journal = Journal::default();
+        let mut journal = LeaseJournal::default();
         let mut newest = Vec::new();
         for (item, value) in segments {
             let broken = |reason| ApplyError::Item { item: item.to_vec(), reason };
@@ -157,7 +157,7 @@ impl Journal {
 /// Returns the leases in the items of a store, by id. Expects the items in order and skips others.
 pub fn list(items: impl IntoIterator<Item = (Bytes, Bytes)>) -> Result<Vec<(i64, Lease)>, ApplyError> {
     let segments = items.into_iter().filter(|(item, _)| item.starts_with(PREFIX));
-    Ok(Journal::read(segments)?.1.into_iter().collect())
+    Ok(LeaseJournal::read(segments)?.1.into_iter().collect())
 }
 
 /// Returns the items of a new store with these leases, a segment at a time and ordered by name. The

@@ -23,11 +23,11 @@ impl JournalFixture {
 
     /// Asserts that a restart would load the current state.
     fn check(&self) {
-        let (journal, leases, clock) = Journal::load(self.writer.store()).unwrap();
+        let (journal, leases, clock) = LeaseJournal::load(self.writer.store()).unwrap();
         let own = self.leases.table().scan(None, usize::MAX);
         assert_eq!(leases.into_iter().collect::<Vec<_>>(), own);
         assert_eq!(clock, self.leases.table().clock());
-        let of = |journal: &Journal| (journal.closed.clone(), journal.open.clone(), journal.entries);
+        let of = |journal: &LeaseJournal| (journal.closed.clone(), journal.open.clone(), journal.entries);
         assert_eq!(of(&journal), of(&self.leases.journal), "a restart changes nothing");
         assert_eq!(self.leases.journal.to_clean, 0);
     }

@@ -28,7 +28,7 @@ use api::Error;
 use base::{LogIndex, Term};
 use mvcc::{KeyRange, Previous, Writer};
 
-use self::journal::Journal;
+use self::journal::LeaseJournal;
 pub use self::journal::{items, list, replace};
 pub use self::table::{Lease, LeaseTable, RENEWAL_GRACE_MS};
 use crate::command::{LeaseExpire, LeaseRenew};
@@ -43,14 +43,14 @@ const KEYS_PER_STEP: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Leases {
     table: LeaseTable,
-    journal: Journal,
+    journal: LeaseJournal,
     /// Copy of the clock in `table`, readable without its lock.
     clock: i64,
 }
 
 impl Leases {
     pub fn load(writer: &mut Writer) -> Result<Self, ApplyError> {
-        let (journal, leases, clock) = Journal::load(writer.store())?;
+        let (journal, leases, clock) = LeaseJournal::load(writer.store())?;
         let table = LeaseTable::default();
         table.replace(leases, clock);
         writer.set_caller_memory(table.memory_bytes());
@@ -59,7 +59,7 @@ impl Leases {
 
     /// Loads the leases of an installed store, keeping the same readers.
     pub fn reload(&mut self, writer: &mut Writer) -> Result<(), ApplyError> {
-        let (journal, leases, clock) = Journal::load(writer.store())?;
+        let (journal, leases, clock) = LeaseJournal::load(writer.store())?;
         self.table.replace(leases, clock);
         (self.journal, self.clock) = (journal, clock);
         writer.set_caller_memory(self.table.memory_bytes());

@@ -191,7 +191,7 @@ fn a_record_of_ours_that_cannot_be_read_is_named() {
         (&b"alarm/x"[..], &b""[..], "not the name of an alarm"),
         (b"alarm/123456789012345", b"", "not the name of an alarm"),
         (b"member/12345678", b"\xff", "not a member"),
-        (b"member/12345678", b"", "holds another member than its name says"),
+        (b"member/12345678", b"", "the member differs from the name's"),
     ] {
         let (mut writer, _, _) = mvcc::open(Box::new(MemoryBackend::new()), StoreOptions::default()).unwrap();
         writer.set_item(item, Some(value));

@@ -62,7 +62,7 @@ crate::declare_metrics! {
             => "kv_server_log_written_bytes",
                "Bytes the log gave to the disk, padding and heads of segments included";
         /// Bytes written by the store, by purpose.
-        store_written_bytes: Family<Purpose, Counter>
+        store_written_bytes: Family<WritePurpose, Counter>
             => "kv_server_store_written_bytes", "Bytes the store gave to the disk";
         /// Uncompressed bytes of records written to the store.
         record_bytes: Counter
@@ -85,14 +85,14 @@ impl DiskMetrics {
     /// Returns all bytes written by the store.
     pub fn store_bytes(&self) -> u64 {
         let purposes = ["checkpoint", "compaction", "catalogue", "snapshot"];
-        let written =
-            purposes.map(|purpose| self.store_written_bytes.get(&Purpose { purpose }).map(|it| it.get()));
+        let written = purposes
+            .map(|purpose| self.store_written_bytes.get(&WritePurpose { purpose }).map(|it| it.get()));
         written.into_iter().flatten().sum()
     }
 }
 
 /// The purpose of a write by the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Purpose {
+pub struct WritePurpose {
     pub purpose: &'static str,
 }

@@ -14,7 +14,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use super::counters::Metrics;
-use super::process::Process;
+use super::process::ProcessMetrics;
 
 /// All registered metrics.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Exposition {
         metrics.register(&mut registry);
         registry.register_collector(Box::new(CallCollector(Arc::clone(metrics))));
         registry.register_collector(parts);
-        registry.register_collector(Box::new(Process::new()));
+        registry.register_collector(Box::new(ProcessMetrics::new()));
         Exposition { registry }
     }
 

@@ -28,7 +28,7 @@ pub use call_in_progress::{CallInProgress, MessageCounter};
 pub use calls::{CallCounts, SlowCall};
 pub use counters::{Applied, AuditMetrics, Metrics};
 pub use declare::{From, PeerLink, Reason, To, UnderWay, show};
-pub use disk::Purpose;
+pub use disk::WritePurpose;
 pub use exposition::Exposition;
 pub use process::{cpu_seconds, resident_bytes};
 pub use slow_calls::{SlowCalls, Stage, timed};

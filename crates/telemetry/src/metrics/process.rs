@@ -14,30 +14,30 @@ use process::log;
 
 /// Reads `/proc` on each scrape. Unreadable values are omitted.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessMetrics {
     started: f64,
 }
 
-impl Process {
+impl ProcessMetrics {
     /// Must be called as the process starts.
-    pub fn new() -> Process {
+    pub fn new() -> ProcessMetrics {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Process { started: since_epoch.as_secs_f64() }
+        ProcessMetrics { started: since_epoch.as_secs_f64() }
     }
 }
 
 #[derive(Default)]
-struct Memory {
+struct ProcessMemory {
     virtual_bytes: Option<u64>,
     resident_bytes: Option<u64>,
 }
 
-fn memory() -> Memory {
+fn memory() -> ProcessMemory {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = text.split_whitespace().map(|field| field.parse::<u64>().ok());
     let page_bytes = rustix::param::page_size() as u64;
     let mut next = || pages.next().flatten().map(|pages| pages * page_bytes);
-    Memory { virtual_bytes: next(), resident_bytes: next() }
+    ProcessMemory { virtual_bytes: next(), resident_bytes: next() }
 }
 
 /// Returns the resident memory of this process, or None if it cannot be read.
@@ -56,7 +56,7 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let cpu = ConstCounter::new(cpu_seconds());
         show(&mut encoder, "process_cpu_seconds", "User and system CPU time spent", &cpu)?;

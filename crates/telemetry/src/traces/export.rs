@@ -32,10 +32,10 @@ impl<E> BoundedExporter<E> {
     fn note(&self, result: &OTelSdkResult) {
         match result {
             Ok(()) if self.is_failing.swap(false, Ordering::Relaxed) => {
-                tracing::info!("the collector takes traces again");
+                tracing::info!("trace collector is reachable again");
             }
             Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%error, "the collector takes no traces; those that are due are lost");
+                tracing::warn!(%error, "trace collector unavailable; pending traces are lost");
             }
             Ok(()) | Err(_) => {}
         }

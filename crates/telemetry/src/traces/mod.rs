@@ -128,7 +128,7 @@ impl Traces {
     pub fn close(&self) {
         let Some(exporting) = &self.0 else { return };
         if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_TIMEOUT) {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "last traces were not sent");
         }
     }
 }

@@ -26,23 +26,23 @@ const CLIENT_BYTES_MAX: usize = 64;
 
 /// A measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
+pub enum UsageMeasure {
     Requests,
     Bytes,
     Keys,
 }
 
-impl Measure {
-    pub const ALL: [Measure; 3] = [Measure::Requests, Measure::Bytes, Measure::Keys];
+impl UsageMeasure {
+    pub const ALL: [UsageMeasure; 3] = [UsageMeasure::Requests, UsageMeasure::Bytes, UsageMeasure::Keys];
 }
 
 /// The sketches of clients, or of prefixes.
 #[derive(Debug)]
-struct Group([Sketch; 3]);
+struct UsageGroup([Sketch; 3]);
 
-impl Group {
-    fn new(capacity: usize) -> Group {
-        Group([(); 3].map(|()| Sketch::new(capacity)))
+impl UsageGroup {
+    fn new(capacity: usize) -> UsageGroup {
+        UsageGroup([(); 3].map(|()| Sketch::new(capacity)))
     }
 
     fn add(&mut self, name: &[u8], [requests, bytes, keys]: [u64; 3]) {
@@ -53,22 +53,22 @@ impl Group {
 }
 
 #[derive(Debug)]
-struct Window {
+struct UsageWindow {
     began: Instant,
-    clients: Group,
-    prefixes: Group,
+    clients: UsageGroup,
+    prefixes: UsageGroup,
 }
 
-impl Window {
-    fn new(began: Instant, capacity: usize) -> Window {
-        Window { began, clients: Group::new(capacity), prefixes: Group::new(capacity) }
+impl UsageWindow {
+    fn new(began: Instant, capacity: usize) -> UsageWindow {
+        UsageWindow { began, clients: UsageGroup::new(capacity), prefixes: UsageGroup::new(capacity) }
     }
 }
 
 #[derive(Debug)]
 struct Windows {
-    current: Window,
-    last: Option<Window>,
+    current: UsageWindow,
+    last: Option<UsageWindow>,
 }
 
 impl Windows {
@@ -79,7 +79,7 @@ impl Windows {
         if age < WINDOW {
             return;
         }
-        let ended = std::mem::replace(&mut self.current, Window::new(now, capacity));
+        let ended = std::mem::replace(&mut self.current, UsageWindow::new(now, capacity));
         self.last = (age < 2 * WINDOW).then_some(ended);
     }
 }
@@ -133,7 +133,8 @@ fn is_due() -> bool {
 impl Usage {
     /// Returns statistics with the given number of clients and prefixes, or None for 0.
     pub fn new(entries: usize) -> Option<Arc<Usage>> {
-        let windows = Windows { current: Window::new(Instant::now(), Self::capacity(entries)?), last: None };
+        let windows =
+            Windows { current: UsageWindow::new(Instant::now(), Self::capacity(entries)?), last: None };
         Some(Arc::new(Usage { entries, windows: Mutex::new(windows) }))
     }
 
@@ -156,7 +157,7 @@ impl Usage {
         windows.turn(now, self.entries * COUNTERS_PER_ENTRY);
         let Some(last) = &windows.last else { return Rows::default() };
         let seconds = (windows.current.began - last.began).as_secs_f64();
-        let rows = |group: &Group| rows(group, self.entries, seconds);
+        let rows = |group: &UsageGroup| rows(group, self.entries, seconds);
         Rows { clients: rows(&last.clients), prefixes: rows(&last.prefixes) }
     }
 
@@ -178,7 +179,7 @@ impl Usage {
 }
 
 /// Returns the union of the largest entries by each measure.
-fn rows(group: &Group, entries: usize, seconds: f64) -> Vec<Top> {
+fn rows(group: &UsageGroup, entries: usize, seconds: f64) -> Vec<Top> {
     let largest = group.0.iter().flat_map(|sketch| sketch.largest(entries));
     let names: BTreeSet<Arc<[u8]>> = largest.map(|counter| counter.name).collect();
     let mut rows: Vec<Top> = names
@@ -230,11 +231,11 @@ impl Usage {
     pub fn encode(&self, encoder: &mut DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let rows = self.rows();
         for (label, mut rows) in [("client", rows.clients), ("prefix", rows.prefixes)] {
-            for measure in Measure::ALL {
+            for measure in UsageMeasure::ALL {
                 let (what, of): (_, fn(&Top) -> f64) = match measure {
-                    Measure::Requests => ("requests", |top| top.requests),
-                    Measure::Bytes => ("bytes", |top| top.bytes),
-                    Measure::Keys => ("keys", |top| top.keys),
+                    UsageMeasure::Requests => ("requests", |top| top.requests),
+                    UsageMeasure::Bytes => ("bytes", |top| top.bytes),
+                    UsageMeasure::Keys => ("keys", |top| top.keys),
                 };
                 rows.sort_by(|a, b| of(b).total_cmp(&of(a)));
                 let name = format!("kv_server_top_{label}_{what}_per_second");

@@ -101,7 +101,7 @@ fn record(log: &Bytes, at: usize) -> Result<Option<(DiskOperation, usize)>> {
     let u32_at = |from: usize| u32::from_le_bytes(head[from..from + 4].try_into().expect("four bytes"));
     let u64_at = |from: usize| u64::from_le_bytes(head[from..from + 8].try_into().expect("eight bytes"));
     if u32_at(0) != MAGIC {
-        return Err(ExperimentError::new(format!("the recording is damaged at byte {at}")));
+        return Err(ExperimentError::new(format!("the recording is corrupt at byte {at}")));
     }
     let (data_bytes, name_bytes, other_bytes) = (u32_at(32) as usize, u16_at(36), u16_at(38));
     let (name_at, other_at) = (at + HEAD_BYTES, at + HEAD_BYTES + name_bytes);

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! * A majority of the voters runs in every configuration of a step, so a write that is never
-//!   acknowledged is a fault of the program. A voter that was added but not started counts as down.
+//!   acknowledged is a bug in the program. A voter that was added but not started counts as down.
 //! * Changes are sequential. There is at most one learner, the program's default limit.
 //! * A fault may last for several changes: its members return to a membership unknown to them.
 //! * A cut separates a minority of the voters, and learners, from the remaining members. The

@@ -155,7 +155,7 @@ async fn handshake(port: Acceptor, stream: Wire, remote: IpAddr) -> Result<Strea
     }
     let mut server_name = String::new();
     let ended = async {
-        let (config, checks) = port.live.server().ok_or("there is no certificate to show")?;
+        let (config, checks) = port.live.server().ok_or("no server certificate is configured")?;
         let hello = LazyConfigAcceptor::new(server::Acceptor::default(), stream);
         let hello = hello.await.map_err(|error| reason(&error))?;
         server_name = hello.client_hello().server_name().unwrap_or_default().to_owned();

@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::acceptor::Stream;
 use super::refusals::{broken, reason};
-use super::resolver::{Origin, Resolver};
+use super::resolver::{NameSource, Resolver};
 use super::setup::{Live, TlsError};
 use crate::wire::Wire;
 use config::{PortTls, Url};
@@ -41,7 +41,7 @@ fn socket_of(url: &str) -> Option<UnixAddress> {
 
 /// Application protocol inside TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Protocol {
+enum AlpnProtocol {
     #[default]
     Http2,
     Http1,
@@ -53,8 +53,8 @@ pub struct Dialer {
     /// TLS configuration and the handshake threads.
     tls: Option<(Arc<Live>, Handle)>,
     resolver: Resolver,
-    origin: Origin,
-    protocol: Protocol,
+    origin: NameSource,
+    protocol: AlpnProtocol,
     /// Local address to dial from; None lets the system choose.
     pub(super) source: Option<IpAddr>,
 }
@@ -66,12 +66,12 @@ impl Dialer {
 
     /// Returns a dialer for hosts named by a stranger; it does not delay lookups of other names.
     pub fn to_claimed(&self) -> Dialer {
-        Dialer { origin: Origin::Claimed, ..self.clone() }
+        Dialer { origin: NameSource::Claimed, ..self.clone() }
     }
 
     /// Returns a dialer for HTTP/1-only ports, such as those of `--listen-metrics-urls`.
     pub fn to_http1(&self) -> Dialer {
-        Dialer { protocol: Protocol::Http1, ..self.clone() }
+        Dialer { protocol: AlpnProtocol::Http1, ..self.clone() }
     }
 
     /// Returns a dialer for servers of another cluster, which verifies their certificates with `port`. Files
@@ -146,8 +146,8 @@ impl Dialer {
         let (config, checks) =
             configured.ok_or_else(|| io::Error::other("no TLS for peers is configured"))?;
         let config = match self.protocol {
-            Protocol::Http2 => config,
-            Protocol::Http1 => {
+            AlpnProtocol::Http2 => config,
+            AlpnProtocol::Http1 => {
                 let mut config = ClientConfig::clone(&config);
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 Arc::new(config)

@@ -15,17 +15,17 @@ pub const HANDSHAKES_MAX: usize = 1024;
 
 /// All handshakes of a port.
 #[derive(Clone, Default)]
-pub struct Handshakes(Arc<Mutex<InFlight>>);
+pub struct Handshakes(Arc<Mutex<OpenHandshakes>>);
 
 #[derive(Default)]
-struct InFlight {
+struct OpenHandshakes {
     next_number: u64,
     total: usize,
     /// Handshakes by number, so the first of an address is its oldest.
     open: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
 }
 
-impl InFlight {
+impl OpenHandshakes {
     fn remove(&mut self, remote: IpAddr, number: u64) -> Option<Arc<Notify>> {
         let of_address = self.open.get_mut(&remote)?;
         let removed = of_address.remove(&number);

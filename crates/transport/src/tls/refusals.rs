@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, OtherError
 
 use super::setup::PortKind;
 use certificates::date;
-use process::log::Pace;
+use process::log::LogPace;
 
 #[derive(Debug)]
 pub struct Failure {
@@ -21,7 +21,7 @@ pub struct Failure {
 
 /// Rate limiter of the log lines, with the number of suppressed ones.
 #[derive(Default)]
-pub struct RefusedHandshakes(Mutex<Pace>);
+pub struct RefusedHandshakes(Mutex<LogPace>);
 
 impl RefusedHandshakes {
     pub fn note(&self, port: PortKind, remote: SocketAddr, failure: &Failure) {

@@ -26,7 +26,7 @@ const CLAIMED_MAX: usize = 4;
 
 /// Source of a host name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Origin {
+pub(super) enum NameSource {
     /// The membership, or a flag.
     #[default]
     Listed,
@@ -35,7 +35,7 @@ pub(super) enum Origin {
 }
 
 type AddressLookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
-type OriginKey = (Origin, String, u16);
+type OriginKey = (NameSource, String, u16);
 /// The error is text, because an `io::Error` cannot be cloned.
 type SharedLookup = Shared<Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>>;
 
@@ -67,7 +67,7 @@ impl Resolver {
     }
 
     /// Returns the addresses of a host. Has no timeout; cancel-safe.
-    pub async fn find(&self, host: &str, port: u16, origin: Origin) -> io::Result<Vec<SocketAddr>> {
+    pub async fn find(&self, host: &str, port: u16, origin: NameSource) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![(address, port).into()]);
         }
@@ -81,8 +81,8 @@ impl Resolver {
             return Ok(found.clone());
         }
         let threads = match key.0 {
-            Origin::Listed => &self.0.listed,
-            Origin::Claimed => &self.0.claimed,
+            NameSource::Listed => &self.0.listed,
+            NameSource::Claimed => &self.0.claimed,
         };
         let permit = Arc::clone(threads).try_acquire_owned().map_err(|_| {
             io::Error::other(format!("too many names are being resolved to look up {}", key.1))
@@ -125,15 +125,15 @@ mod tests {
     async fn names_of_strangers_take_few_threads_and_delay_no_members_name() {
         let resolver = Resolver::with(lookup);
         let hosts: Vec<String> = (0..100).map(|number| format!("slow{number}")).collect();
-        let begin = |host: &String| resolver.begin((Origin::Claimed, host.clone(), 1)).ok();
+        let begin = |host: &String| resolver.begin((NameSource::Claimed, host.clone(), 1)).ok();
         let asked: Vec<SharedLookup> = hosts.iter().filter_map(begin).collect();
         assert_eq!(asked.len(), CLAIMED_MAX);
         // The same name again shares the lookup.
         let again: Vec<SharedLookup> = (0..100).filter_map(|_| begin(&hosts[0])).collect();
         assert_eq!(again.len(), 100);
-        let found = resolver.find("member", 7, Origin::Listed).await.unwrap();
+        let found = resolver.find("member", 7, NameSource::Listed).await.unwrap();
         assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 7))]);
-        let address = resolver.find("::1", 7, Origin::Claimed).await.unwrap();
+        let address = resolver.find("::1", 7, NameSource::Claimed).await.unwrap();
         assert_eq!(address, ["[::1]:7".parse::<SocketAddr>().unwrap()], "no lookup");
         *ANSWERS.0.lock() = true;
         ANSWERS.1.notify_all();
@@ -142,6 +142,6 @@ mod tests {
         }
         assert_eq!(SILENT.load(Ordering::SeqCst), CLAIMED_MAX);
         assert!(resolver.0.under_way.lock().is_empty());
-        resolver.find("slow100", 1, Origin::Claimed).await.expect("threads are free again");
+        resolver.find("slow100", 1, NameSource::Claimed).await.expect("threads are free again");
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::catalogue::{Catalogue, Stretch};
 use crate::format::frame::{HEADER_BYTES, Type};
-use crate::format::segment::{self, Lineage};
+use crate::format::segment::{self, LogProperties};
 use crate::format::walk::{CHUNK_BYTES, FrameCursor};
 use crate::types::IoContext;
 use crate::{Error, Fs, LogIndex, LogPosition, OwnedEntry, Result, Term};
@@ -34,7 +34,7 @@ pub struct Reader<F: Fs> {
 struct LogShared<F> {
     fs: F,
     dir: PathBuf,
-    lineage: Lineage,
+    lineage: LogProperties,
     catalogue: Mutex<Catalogue>,
 }
 
@@ -45,7 +45,7 @@ impl<F: Fs> Clone for Reader<F> {
 }
 
 impl<F: Fs> Reader<F> {
-    pub(crate) fn new(fs: F, dir: PathBuf, lineage: Lineage, catalogue: Catalogue) -> Reader<F> {
+    pub(crate) fn new(fs: F, dir: PathBuf, lineage: LogProperties, catalogue: Catalogue) -> Reader<F> {
         Reader { shared: Arc::new(LogShared { fs, dir, lineage, catalogue: Mutex::new(catalogue) }) }
     }
 

@@ -148,7 +148,7 @@ pub(crate) fn decode_header(seed: &Seed, bytes: &[u8]) -> Result<Header, Flaw> {
         return Err("zeros where a frame should be");
     }
     if u16::from_le_bytes(array(stored, 4)) != check(seed, stored) {
-        return Err("damaged frame header");
+        return Err("corrupt frame header");
     }
     let mut fixed = *stored;
     seed.apply(&mut fixed);

@@ -97,18 +97,18 @@ pub(crate) fn seed(identity: &[u8], salt: Option<&Salt>, sequence: u64) -> Seed 
 
 /// Properties shared by all segments of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lineage {
+pub(crate) struct LogProperties {
     pub identity: Vec<u8>,
     pub salt: Salt,
     /// First segment with the salt. Earlier segments predate salts.
     pub salted_from: u64,
 }
 
-impl Lineage {
+impl LogProperties {
     /// Builds the lineage of a log; `salt` includes the first salted segment.
-    pub fn of(identity: Vec<u8>, salt: Option<(Salt, u64)>) -> Lineage {
+    pub fn of(identity: Vec<u8>, salt: Option<(Salt, u64)>) -> LogProperties {
         let (salt, salted_from) = salt.unwrap_or((Salt::default(), u64::MAX));
-        Lineage { identity, salt, salted_from }
+        LogProperties { identity, salt, salted_from }
     }
 
     pub fn seed(&self, sequence: u64) -> Seed {
@@ -170,7 +170,7 @@ impl SegmentHead {
         let filled = file.read_at(0, &mut page).attempt("read the header of log segment", path)?;
         let corrupt = |reason| Error::Corrupt { segment: sequence, offset: 0, reason };
         if filled < PAGE_BYTES {
-            return Err(corrupt("the header page is cut short"));
+            return Err(corrupt("the header page is truncated"));
         }
         let head = SegmentHead::decode(&page).map_err(corrupt)?;
         if head.sequence != sequence {
@@ -191,7 +191,7 @@ impl SegmentHead {
         let salt = match u32::from_le_bytes(array(page, 8)) {
             VERSION_PLAIN => None,
             VERSION_SALTED => Some(array(page, SALT_AT)),
-            _ => return Err("a format version that this program does not know"),
+            _ => return Err("unknown format version"),
         };
         let descent = match u32::from_le_bytes(array(page, 12)) {
             0 => Descent::Continues {
@@ -455,7 +455,7 @@ mod tests {
     fn an_honest_header_with_a_strange_field_is_refused() {
         for (at, bytes, flaw) in [
             (0, &b"KV"[..], "not a log segment"),
-            (8, &[3, 0, 0, 0], "a format version that this program does not know"),
+            (8, &[3, 0, 0, 0], "unknown format version"),
             (12, &[2, 0, 0, 0], "unknown descent in the header"),
             (52, &[1, 4, 0, 0], "identity length above the maximum"),
         ] {

@@ -22,7 +22,7 @@ use base::{ClientId, ShareUse};
 
 use super::state::{Hub, HubStream};
 use crate::held_back::WaitingStream;
-use crate::types::StreamId;
+use crate::types::WatchStreamId;
 
 impl Hub {
     /// Reports whether streams of a client may hold this many additional bytes of large responses.
@@ -44,7 +44,7 @@ impl Hub {
 
     /// Reports whether a part may be encoded for the stream at this position. Small parts do not
     /// wait for responses: a revision has many of them, and each would wait.
-    pub(super) fn is_its_turn(&self, place: u64, stream: StreamId, end: u64) -> bool {
+    pub(super) fn is_its_turn(&self, place: u64, stream: WatchStreamId, end: u64) -> bool {
         let is_small = |slot: u32| {
             let large = self.streams[slot].outbox.first_large();
             large.is_none_or(|large| large.event_bytes <= self.limits.part_bytes)
@@ -52,7 +52,7 @@ impl Hub {
         (place < end || self.slot(stream).is_none_or(is_small)) && self.may_make_part(stream)
     }
 
-    pub(super) fn may_make_part(&self, stream: StreamId) -> bool {
+    pub(super) fn may_make_part(&self, stream: WatchStreamId) -> bool {
         let slot = self.slot(stream);
         slot.is_none_or(|slot| self.has_room_outside(self.streams[slot].owner, self.limits.part_bytes))
     }
@@ -97,7 +97,7 @@ impl Hub {
             return false;
         }
         self.streams[slot].is_held_back = true;
-        self.held_back.push(owner, WaitingStream { stream: StreamId { slot, generation }, bytes });
+        self.held_back.push(owner, WaitingStream { stream: WatchStreamId { slot, generation }, bytes });
         true
     }
 
@@ -129,7 +129,7 @@ impl Hub {
     }
 
     /// Reports whether capacity is reserved for a large response that the stream has not taken.
-    pub fn has_turn(&self, stream: StreamId) -> bool {
+    pub fn has_turn(&self, stream: WatchStreamId) -> bool {
         self.slot(stream).is_some_and(|slot| self.streams[slot].granted_bytes > 0)
     }
 

@@ -294,7 +294,7 @@ struct Encoded {
 }
 
 /// Encoded matching events of a batch. Must be passed to `release`.
-pub(super) struct Batch {
+pub(super) struct EventBatch {
     matches: Vec<Match>,
     /// Events without and with previous pairs; `None` if no group uses that form.
     forms: [Option<Encoded>; 2],
@@ -305,7 +305,7 @@ pub(super) struct Batch {
     large: Option<i64>,
 }
 
-impl Batch {
+impl EventBatch {
     pub fn groups(&self) -> Vec<u32> {
         let mut groups: Vec<u32> = self.matches.iter().map(|matched| matched.0).collect();
         groups.dedup();
@@ -321,7 +321,11 @@ impl Batch {
 
 impl Hub {
     /// Encodes the matching events. Omits later revisions if the previous pairs are too large.
-    pub(super) fn encode_batch(&mut self, events: &[Change<'_>], mut matches: Vec<Match>) -> Result<Batch> {
+    pub(super) fn encode_batch(
+        &mut self,
+        events: &[Change<'_>],
+        mut matches: Vec<Match>,
+    ) -> Result<EventBatch> {
         matches.sort_unstable();
         let with = self.encode(events, &matches, Previous::With)?;
         let (cut, large) = match with.as_ref().map_or(BatchEnd::All, |(_, end)| *end) {
@@ -335,11 +339,11 @@ impl Hub {
         let without = self.encode(events, &matches, Previous::Without)?;
         let forms = [without, with].map(|form| form.map(|(encoded, _)| encoded));
         let bytes = forms.iter().flatten().map(|encoded| self.bodies.bytes_of(encoded.body).len()).sum();
-        Ok(Batch { matches, forms, bytes, cut, large })
+        Ok(EventBatch { matches, forms, bytes, cut, large })
     }
 
     /// Frees a batch, except bodies referenced by outboxes.
-    pub(super) fn release(&mut self, batch: Batch) {
+    pub(super) fn release(&mut self, batch: EventBatch) {
         for encoded in batch.forms.into_iter().flatten() {
             self.bodies.release(encoded.body);
         }
@@ -422,7 +426,7 @@ impl Hub {
     pub(super) fn collect(
         &mut self,
         group: u32,
-        batch: &Batch,
+        batch: &EventBatch,
         events: &[Change<'_>],
         copying: Copying,
     ) -> GroupBatch {

@@ -30,12 +30,12 @@ const PLACES_KEPT: usize = 32;
 pub(crate) struct Outbox {
     entries: VecDeque<OutboxEntry>,
     bytes: usize,
-    sizes: Sizes,
+    sizes: OutboxSizes,
 }
 
 /// Sizes of an outbox, or totals of all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(crate) struct OutboxSizes {
     /// Responses to requests, and progress notifications.
     pub answers: usize,
     /// Memory of entries with events, without the events.
@@ -44,8 +44,8 @@ pub(crate) struct Sizes {
     pub responses: usize,
 }
 
-impl Sizes {
-    pub fn change(&mut self, before: Sizes, after: Sizes) {
+impl OutboxSizes {
+    pub fn change(&mut self, before: OutboxSizes, after: OutboxSizes) {
         self.answers = self.answers + after.answers - before.answers;
         self.entry_bytes = self.entry_bytes + after.entry_bytes - before.entry_bytes;
         self.responses = self.responses + after.responses - before.responses;
@@ -78,7 +78,7 @@ impl Outbox {
         self.bytes
     }
 
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> OutboxSizes {
         self.sizes
     }
 
@@ -173,7 +173,7 @@ impl Outbox {
             }
         };
         assert!(
-            !self.entries.is_empty() || (self.bytes, self.sizes) == (0, Sizes::default()),
+            !self.entries.is_empty() || (self.bytes, self.sizes) == (0, OutboxSizes::default()),
             "an outbox that lost count"
         );
         if self.entries.is_empty() {

@@ -21,7 +21,7 @@ use mvcc::{Change, Error, Result, Revision};
 use super::live::{LargeMatch, PAIR_BYTES};
 use super::outbox::{Large, LargeStage};
 use super::state::Hub;
-use crate::types::StreamId;
+use crate::types::WatchStreamId;
 use crate::wire::{MessagePart, Parcel, ParcelContent, put_event};
 
 /// Size of a revision from which previous pairs are omitted.
@@ -85,7 +85,7 @@ impl Hub {
     }
 
     /// Queues a stream for its next part, after all waiting streams.
-    pub(super) fn want_part(&mut self, slot: u32, stream: StreamId) {
+    pub(super) fn want_part(&mut self, slot: u32, stream: WatchStreamId) {
         if self.streams[slot].wanting.is_none() {
             let place = self.held_back.take_place();
             self.streams[slot].wanting = Some(place);
@@ -93,7 +93,7 @@ impl Hub {
         }
     }
 
-    fn make_part(&mut self, stream: StreamId) -> Result<usize> {
+    fn make_part(&mut self, stream: WatchStreamId) -> Result<usize> {
         let Some(slot) = self.slot(stream) else { return Ok(0) };
         self.streams[slot].wanting = None;
         // It may have been evicted.

@@ -8,14 +8,14 @@
 use std::time::Duration;
 
 use super::state::{Hub, WatcherState};
-use crate::types::StreamId;
+use crate::types::WatchStreamId;
 use crate::wire::ParcelContent;
 
 /// Watch id of a response that applies to all watchers of a stream.
 const ALL: i64 = -1;
 
 impl Hub {
-    pub fn progress(&mut self, stream: StreamId) {
+    pub fn progress(&mut self, stream: WatchStreamId) {
         let Some(slot) = self.slot(stream) else { return };
         if self.streams[slot].watchers.is_empty() {
             return; // Also if a watcher is created before the next turn.

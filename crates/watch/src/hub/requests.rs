@@ -7,7 +7,7 @@ use mvcc::KeyRange;
 
 use super::state::{Hub, HubWatcher, WatcherState};
 use crate::interest::{Form, InterestGroup};
-use crate::types::{CreateRequest, StreamId};
+use crate::types::{CreateRequest, WatchStreamId};
 use crate::wire::ParcelContent;
 
 /// etcd's texts, which clients use to distinguish the causes.
@@ -20,7 +20,7 @@ const REVIEWED_MAX: usize = 1024;
 
 impl Hub {
     /// Creates a watcher. The response, or the reason of a rejection, is added to the outbox.
-    pub fn create(&mut self, stream: StreamId, request: CreateRequest) {
+    pub fn create(&mut self, stream: WatchStreamId, request: CreateRequest) {
         let Some(slot) = self.slot(stream) else { return };
         let keys = request.keys();
         let key: &[u8] = keys.start();
@@ -55,13 +55,13 @@ impl Hub {
     }
 
     /// Responds to a create request that the owner rejected, with its reason.
-    pub fn refuse(&mut self, stream: StreamId, reason: &str) {
+    pub fn refuse(&mut self, stream: WatchStreamId, reason: &str) {
         let Some(slot) = self.slot(stream) else { return };
         self.push_answer(slot, self.store.revision(), ParcelContent::Refused { reason: reason.into() });
     }
 
     /// Cancels a watcher. Unknown ids are ignored.
-    pub fn cancel(&mut self, stream: StreamId, watch_id: i64) {
+    pub fn cancel(&mut self, stream: WatchStreamId, watch_id: i64) {
         let Some(slot) = self.slot(stream) else { return };
         let Some(watcher) = self.streams[slot].watchers.get(&watch_id).copied() else { return };
         if self.watchers[watcher].state != WatcherState::Live {
@@ -78,7 +78,7 @@ impl Hub {
     /// there are more.
     pub fn review(
         &mut self,
-        stream: StreamId,
+        stream: WatchStreamId,
         from: i64,
         reason: &Arc<str>,
         is_kept: impl Fn(KeyRange) -> bool,

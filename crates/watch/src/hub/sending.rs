@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use base::ClientId;
 
-use super::outbox::{Bodies, Events, Large, Outbox, Sizes};
+use super::outbox::{Bodies, Events, Large, Outbox, OutboxSizes};
 use super::state::{CLOSED, Hub, HubStream, WatcherState};
-use crate::types::StreamId;
+use crate::types::WatchStreamId;
 use crate::wire::{HeldBytes, Parcel, ParcelContent};
 
 /// Jitter of the notification interval, in units of 1/1024: up to a tenth, to spread the
@@ -22,13 +22,13 @@ const HISTORY_BYTES_MIN: usize = 64 << 10;
 type ClientRank = (usize, Reverse<u64>, VecDeque<(u64, u32)>);
 
 impl Hub {
-    pub fn open(&mut self, now: Duration) -> StreamId {
+    pub fn open(&mut self, now: Duration) -> WatchStreamId {
         // Client numbers are small.
         self.open_of(ClientId::alone(u64::MAX - u64::from(self.generation)), now)
     }
 
     /// Opens a stream of a client. The client's streams share its part of the limits.
-    pub fn open_of(&mut self, owner: ClientId, now: Duration) -> StreamId {
+    pub fn open_of(&mut self, owner: ClientId, now: Duration) -> WatchStreamId {
         self.owners.add_stream(owner);
         self.generation = self.generation.wrapping_add(1).max(CLOSED + 1);
         // A multiplicative hash spreads the numbers.
@@ -56,12 +56,12 @@ impl Hub {
         };
         let slot = self.streams.insert(stream);
         self.timers.insert((now + period, slot));
-        StreamId { slot, generation: self.generation }
+        WatchStreamId { slot, generation: self.generation }
     }
 
     /// Closes a stream and drops its outbox. Its watchers, up to millions, are removed in the next
     /// turns.
-    pub fn close(&mut self, stream: StreamId) {
+    pub fn close(&mut self, stream: WatchStreamId) {
         let Some(slot) = self.slot(stream) else { return };
         let before = self.streams[slot].outbox.sizes();
         self.streams[slot].outbox.clear(&mut self.bodies);
@@ -102,18 +102,18 @@ impl Hub {
     }
 
     /// Returns the streams with an outbox that has become non-empty since the last call.
-    pub fn ready(&mut self) -> Vec<StreamId> {
+    pub fn ready(&mut self) -> Vec<WatchStreamId> {
         let ready = std::mem::take(&mut self.ready).into_iter();
         let streams = ready.map(|slot| {
             let stream = &mut self.streams[slot];
             stream.is_ready = false;
-            StreamId { slot, generation: stream.generation }
+            WatchStreamId { slot, generation: stream.generation }
         });
         streams.collect()
     }
 
     /// Reports whether `take` has work: it returns parcels, or unparks watchers.
-    pub fn has_parcels(&self, stream: StreamId) -> bool {
+    pub fn has_parcels(&self, stream: WatchStreamId) -> bool {
         self.slot(stream)
             .map(|slot| &self.streams[slot])
             .is_some_and(|stream| !stream.outbox.is_empty() || !stream.parked.is_empty())
@@ -123,7 +123,7 @@ impl Hub {
     /// until it has taken parcels.
     ///
     /// A client must leave enough of the shared limit free.
-    pub fn accepts(&self, stream: StreamId) -> bool {
+    pub fn accepts(&self, stream: WatchStreamId) -> bool {
         let Some(slot) = self.slot(stream) else { return true };
         let HubStream { outbox, owner, .. } = &self.streams[slot];
         let has_share = self.owners.may_answer(*owner, self.limits.answers_total_max);
@@ -133,7 +133,12 @@ impl Hub {
 
     /// Moves parcels to `out`, and stops after the first one that reaches `bytes_max`, or before a
     /// large one without capacity. Returns trackers for the large ones.
-    pub fn take(&mut self, id: StreamId, bytes_max: usize, out: &mut VecDeque<Parcel>) -> Vec<HeldBytes> {
+    pub fn take(
+        &mut self,
+        id: WatchStreamId,
+        bytes_max: usize,
+        out: &mut VecDeque<Parcel>,
+    ) -> Vec<HeldBytes> {
         let Some(slot) = self.slot(id) else { return Vec::new() };
         let (mut bytes, mut parcels, before) = (0, 0, self.streams[slot].outbox.sizes());
         let mut held = Vec::new();
@@ -317,7 +322,7 @@ impl Hub {
     }
 
     /// Updates the totals of the hub and the client after an outbox has changed.
-    pub(super) fn note_sizes(&mut self, slot: u32, before: Sizes) {
+    pub(super) fn note_sizes(&mut self, slot: u32, before: OutboxSizes) {
         let HubStream { outbox, owner, .. } = &self.streams[slot];
         let after = outbox.sizes();
         self.sizes.change(before, after);

@@ -4,30 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base::ClientId;
-use mvcc::{Follower, Store};
+use mvcc::{ChangeReader, Store};
 
-use super::outbox::{Bodies, Outbox, Sizes};
+use super::outbox::{Bodies, Outbox, OutboxSizes};
 use crate::held_back::HeldBack;
-use crate::interest::Interest;
+use crate::interest::InterestIndex;
 use crate::owners::Owners;
 use crate::slab::{Positions, Slab};
-use crate::types::{Stats, StreamId, WatchLimits};
+use crate::types::{Stats, WatchLimits, WatchStreamId};
 
 /// Delivers the events of a store to the watchers of all streams.
 pub struct Hub {
     pub(super) store: Store,
     /// Reader of new events. Compactions wait for it, so that live watchers miss no event. `None`
     /// without watchers: an unread follower would prevent compactions from freeing space.
-    pub(super) follower: Option<Follower>,
+    pub(super) follower: Option<ChangeReader>,
     /// Last revision that has been delivered to the outboxes of all live watchers.
     pub(super) position: i64,
     pub(super) limits: WatchLimits,
     pub(super) streams: Slab<HubStream>,
     pub(super) generation: u32,
     pub(super) watchers: Slab<HubWatcher>,
-    pub(super) interest: Interest,
+    pub(super) interest: InterestIndex,
     pub(super) bodies: Bodies,
-    pub(super) sizes: Sizes,
+    pub(super) sizes: OutboxSizes,
     pub(super) owners: Owners,
     /// Watchers without a start revision, created while the hub lagged the store.
     pub(super) joining: Positions,
@@ -49,12 +49,12 @@ pub struct Hub {
     pub(super) closed: Vec<u32>,
     /// Streams that have taken all entries before the next part of a large revision, by queue
     /// position.
-    pub(super) wanting: BTreeMap<u64, StreamId>,
+    pub(super) wanting: BTreeMap<u64, WatchStreamId>,
     /// Streams with a large next response, while streams hold too much of such responses.
     pub(super) held_back: HeldBack,
     /// Bytes of large responses that were granted to streams but not taken.
     pub(super) granted_bytes: usize,
-    pub(super) asked: Vec<StreamId>,
+    pub(super) asked: Vec<WatchStreamId>,
     pub(super) timers: BTreeSet<(Duration, u32)>,
     pub(super) events: u64,
     pub(super) evictions: u64,
@@ -133,10 +133,10 @@ impl Hub {
             streams: Slab::default(),
             generation: 0,
             watchers: Slab::default(),
-            interest: Interest::default(),
+            interest: InterestIndex::default(),
             bodies: Bodies::new(limits.part_bytes),
             limits,
-            sizes: Sizes::default(),
+            sizes: OutboxSizes::default(),
             owners: Owners::default(),
             joining: Positions::default(),
             future: Positions::default(),
@@ -177,7 +177,7 @@ impl Hub {
         }
     }
 
-    pub(super) fn slot(&self, stream: StreamId) -> Option<u32> {
+    pub(super) fn slot(&self, stream: WatchStreamId) -> Option<u32> {
         let open = self.streams.get(stream.slot)?;
         (open.generation == stream.generation).then_some(stream.slot)
     }

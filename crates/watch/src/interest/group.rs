@@ -40,7 +40,7 @@ impl Form {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Extent {
+pub(super) enum RangeExtent {
     One,
     Before,
     Unbounded,
@@ -51,7 +51,7 @@ pub(crate) struct InterestGroup {
     /// Start of the range, followed by its end if it has one.
     keys: Box<[u8]>,
     start_bytes: u32,
-    extent: Extent,
+    extent: RangeExtent,
     form: Form,
     members: Vec<u32>,
     live: u32,
@@ -62,9 +62,9 @@ impl InterestGroup {
     /// Creates a group. `end` is that of a request: empty for a single key, `\0` for no end.
     pub fn new(start: &[u8], end: &[u8], form: Form) -> Self {
         let (extent, end): (_, &[u8]) = match end {
-            b"" => (Extent::One, b""),
-            b"\0" => (Extent::Unbounded, b""),
-            end => (Extent::Before, end),
+            b"" => (RangeExtent::One, b""),
+            b"\0" => (RangeExtent::Unbounded, b""),
+            end => (RangeExtent::Before, end),
         };
         let start_bytes = u32::try_from(start.len()).expect("keys are far below 4 GiB");
         let keys = [start, end].concat().into_boxed_slice();
@@ -77,15 +77,15 @@ impl InterestGroup {
 
     /// Returns the end of a range; `None` for a single key, or without end.
     pub(super) fn end(&self) -> Option<&[u8]> {
-        (self.extent == Extent::Before).then(|| &self.keys[self.start_bytes as usize..])
+        (self.extent == RangeExtent::Before).then(|| &self.keys[self.start_bytes as usize..])
     }
 
     /// Returns the range in request format: the end is empty for a single key, `\0` for no end.
     pub fn range(&self) -> (&[u8], &[u8]) {
         let end: &[u8] = match self.extent {
-            Extent::One => b"",
-            Extent::Before => &self.keys[self.start_bytes as usize..],
-            Extent::Unbounded => b"\0",
+            RangeExtent::One => b"",
+            RangeExtent::Before => &self.keys[self.start_bytes as usize..],
+            RangeExtent::Unbounded => b"\0",
         };
         (self.start(), end)
     }
@@ -96,7 +96,7 @@ impl InterestGroup {
     }
 
     pub fn is_one_key(&self) -> bool {
-        self.extent == Extent::One
+        self.extent == RangeExtent::One
     }
 
     pub fn form(&self) -> Form {
@@ -122,8 +122,8 @@ impl InterestGroup {
 
     pub fn contains(&self, key: &[u8]) -> bool {
         match self.extent {
-            Extent::One => self.start() == key,
-            Extent::Before | Extent::Unbounded => self.start() <= key && self.is_before_end(key),
+            RangeExtent::One => self.start() == key,
+            RangeExtent::Before | RangeExtent::Unbounded => self.start() <= key && self.is_before_end(key),
         }
     }
 

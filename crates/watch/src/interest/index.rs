@@ -9,7 +9,7 @@ use super::ranges::Ranges;
 use crate::slab::Slab;
 
 #[derive(Default)]
-pub(crate) struct Interest {
+pub(crate) struct InterestIndex {
     pub groups: Slab<InterestGroup>,
     /// Groups with a single key. Several have the same key if their forms differ.
     exact: HashTable<u32>,
@@ -19,7 +19,7 @@ pub(crate) struct Interest {
     key_bytes: usize,
 }
 
-impl Interest {
+impl InterestIndex {
     pub fn key_bytes(&self) -> usize {
         self.key_bytes
     }

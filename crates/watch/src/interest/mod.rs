@@ -17,4 +17,4 @@ mod ranges; // the interval tree
 mod index; // all groups
 
 pub(crate) use group::{Form, InterestGroup};
-pub(crate) use index::Interest;
+pub(crate) use index::InterestIndex;

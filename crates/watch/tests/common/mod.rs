@@ -11,7 +11,7 @@ use mvcc::{
     StoreOptions, Writer,
 };
 use prost::Message;
-use watch::{Encoder, Hub, StreamId, WatchLimits};
+use watch::{Encoder, Hub, WatchLimits, WatchStreamId};
 
 pub const CLUSTER: u64 = 0x1234_5678_9abc;
 pub const MEMBER: u64 = 77;
@@ -95,7 +95,7 @@ impl Member {
 }
 
 pub struct Client {
-    pub stream: StreamId,
+    pub stream: WatchStreamId,
     pub encoder: Encoder,
     /// Start of an incomplete message.
     begun: BytesMut,
@@ -106,7 +106,7 @@ impl Client {
         Client::of(hub.open(Duration::ZERO), fragment_bytes)
     }
 
-    pub fn of(stream: StreamId, fragment_bytes: usize) -> Self {
+    pub fn of(stream: WatchStreamId, fragment_bytes: usize) -> Self {
         Client { stream, encoder: Encoder::new(CLUSTER, MEMBER, fragment_bytes), begun: BytesMut::new() }
     }
 

@@ -7,56 +7,56 @@ use clap::Args;
 
 use crate::flags::values::{duration, switch};
 
-/// What was said about discovery, with the defaults of the rest.
+/// Discovery flags.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct DiscoveryFlags {
-    /// Endpoints of a cluster in which the members of a new cluster find each other.
+    /// Endpoints of the discovery cluster.
     #[arg(long)]
     pub discovery_endpoints: Option<String>,
-    /// What the members of the new cluster have in common; its size is stored under it.
+    /// Discovery token shared by the members of the new cluster.
     #[arg(long)]
     pub discovery_token: Option<String>,
-    /// Time to connect to such an endpoint.
+    /// Discovery connection timeout.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub discovery_dial_timeout: Duration,
-    /// Time for one request to it.
+    /// Discovery request timeout.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub discovery_request_timeout: Duration,
-    /// Time between two pings of it.
+    /// Discovery keepalive interval.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub discovery_keepalive_time: Duration,
-    /// Time in which it has to answer a ping.
+    /// Discovery keepalive timeout.
     #[arg(long, default_value = "6s", value_parser = duration)]
     pub discovery_keepalive_timeout: Duration,
-    /// An endpoint without a scheme is outside TLS.
+    /// Use plain text for discovery endpoints without a scheme.
     #[arg(long, value_parser = switch, default_value = "true", action = Set)]
     pub discovery_insecure_transport: bool,
-    /// Take any certificate of an endpoint.
+    /// Skip verification of discovery server certificates.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub discovery_insecure_skip_tls_verify: bool,
-    /// File of the certificate that endpoints are shown.
+    /// Client certificate file for discovery.
     #[arg(long)]
     pub discovery_cert: Option<String>,
-    /// File of its private key.
+    /// Private key file of --discovery-cert.
     #[arg(long)]
     pub discovery_key: Option<String>,
-    /// File of the authorities of endpoints.
+    /// CA bundle used to verify discovery servers.
     #[arg(long)]
     pub discovery_cacert: Option<String>,
-    /// User at the endpoints.
+    /// Discovery user.
     #[arg(long)]
     pub discovery_user: Option<String>,
-    /// The user's password.
+    /// Password of the discovery user.
     #[arg(long)]
     pub discovery_password: Option<String>,
-    /// What to do without an answer: exit.
+    /// Action if discovery fails: exit.
     #[arg(long, default_value = "exit", value_parser = fallback)]
     pub discovery_fallback: DiscoveryFallback,
-    /// Domain whose SRV records name the members of a new cluster.
+    /// DNS domain whose SRV records list the initial members.
     #[arg(long)]
     pub discovery_srv: Option<String>,
-    /// Suffix of the service in those records: _etcd-server-SUFFIX [default: none].
+    /// Suffix of the SRV service name, _etcd-server-SUFFIX [default: none].
     #[arg(long)]
     pub discovery_srv_name: Option<String>,
 }
@@ -72,7 +72,7 @@ fn fallback(text: &str) -> Result<DiscoveryFallback, &'static str> {
     match text {
         "exit" => Ok(DiscoveryFallback::Exit),
         "proxy" => Ok(DiscoveryFallback::Proxy),
-        _ => Err("invalid value; write exit"),
+        _ => Err("invalid value; use exit"),
     }
 }
 

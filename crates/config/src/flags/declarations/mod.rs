@@ -30,11 +30,11 @@ pub const BCRYPT_COST: u64 = 10;
 
 const REQUEST_BYTES_MAX: u64 = 3 * 512 * 1024;
 const TXN_OPS_MAX: u64 = 128;
-/// Enough for 1000 callers on one connection. etcd sets no limit, so one connection can hold any amount of
+/// Enough for 1000 clients on one connection. etcd sets no limit, so one connection can hold any amount of
 /// memory.
 const STREAMS_MAX: u32 = 1000;
 
-/// What was said on the command line and in the environment, with the defaults of the rest.
+/// Flags from the command line and the environment; the others have their defaults.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kv-server", about = "A replicated key-value store that speaks etcd's v3 API.")]
 #[command(args_override_self = true, disable_version_flag = true, disable_help_flag = true)]
@@ -45,70 +45,70 @@ pub struct Flags {
     /// Configuration file, in YAML or JSON; then all other flags and variables are ignored.
     #[arg(long, help_heading = "Member")]
     pub config_file: Option<String>,
-    /// Run one of this many members on this machine: the first whose slot is free.
+    /// Run one of this many members on this machine, in the first free slot.
     #[arg(long, help_heading = "Member", value_parser = unsigned)]
     pub local_cluster: Option<u64>,
-    /// Where to listen for other members.
+    /// Peer listen URLs.
     #[arg(long, help_heading = "Member", value_parser = Urls::parse)]
     #[arg(default_value = "http://localhost:2380")]
     pub listen_peer_urls: Urls,
-    /// Where other members should dial.
+    /// Peer URLs advertised to other members.
     #[arg(long, help_heading = "Member", value_parser = Urls::parse)]
     #[arg(default_value = "http://localhost:2380")]
     pub initial_advertise_peer_urls: Urls,
-    /// Milliseconds between heartbeats of a leader.
+    /// Leader heartbeat interval in milliseconds.
     #[arg(long, default_value = "100", help_heading = "Member", value_parser = unsigned)]
     pub heartbeat_interval: u64,
-    /// Milliseconds without a heartbeat before a member stands for election.
+    /// Milliseconds without a heartbeat before a member campaigns.
     #[arg(long, default_value = "1000", help_heading = "Member", value_parser = unsigned)]
     pub election_timeout: u64,
     /// Print the version and exit.
     #[arg(long, help_heading = "Member", value_parser = switch, default_value = "false", action = Set)]
     pub version: bool,
-    /// First members of the cluster, as NAME=URL,... [default: this member alone].
+    /// Initial members, as NAME=URL,... [default: this member alone].
     #[arg(long, help_heading = "Cluster")]
     pub initial_cluster: Option<String>,
-    /// Whether the cluster is 'new' or 'existing'.
+    /// Initial cluster state: new or existing.
     #[arg(long, default_value = "new", help_heading = "Cluster", value_parser = cluster_state)]
     pub initial_cluster_state: ClusterState,
-    /// Mixed into member ids, so that clusters with equal URLs differ.
+    /// Token hashed into member IDs, so that clusters with equal URLs have different IDs.
     #[arg(long, default_value = "etcd-cluster", help_heading = "Cluster")]
     pub initial_cluster_token: String,
-    /// Go on from the data directory as the only member: all others are removed.
+    /// Start from the data directory as a single-member cluster; removes all other members.
     #[arg(long, help_heading = "Cluster", value_parser = switch, default_value = "false", action = Set)]
     pub force_new_cluster: bool,
-    /// Refuse changes of the members that would leave the cluster unable to commit.
+    /// Reject membership changes that would cost the cluster its quorum.
     #[arg(long, help_heading = "Cluster", value_parser = switch, default_value = "true", action = Set)]
     pub strict_reconfig_check: bool,
-    /// Learners that the cluster may have at a time.
+    /// Maximum number of learners.
     #[arg(long, default_value = "1", help_heading = "Cluster", value_parser = unsigned)]
     pub max_learners: u64,
     #[command(flatten)]
     pub discovery: DiscoveryFlags,
-    /// Where to listen for clients.
+    /// Client listen URLs.
     #[arg(long, help_heading = "Clients", value_parser = Urls::parse)]
     #[arg(default_value = "http://localhost:2379")]
     pub listen_client_urls: Urls,
-    /// Where clients should dial.
+    /// Client URLs advertised to clients and other members.
     #[arg(long, help_heading = "Clients", value_parser = Urls::parse)]
     #[arg(default_value = "http://localhost:2379")]
     pub advertise_client_urls: Urls,
-    /// Shortest time between two pings of a client; faster ones end its connection.
+    /// Minimum interval between client keepalive pings; connections with faster pings are closed.
     #[arg(long, default_value = "5s", help_heading = "Clients", value_parser = duration)]
     pub grpc_keepalive_min_time: Duration,
-    /// Silence of a client after which it is pinged; 0 pings never.
+    /// Idle time before a keepalive ping to a client; 0 disables.
     #[arg(long, default_value = "2h0m0s", help_heading = "Clients", value_parser = duration)]
     pub grpc_keepalive_interval: Duration,
-    /// Time in which a client has to answer a ping.
+    /// Keepalive ping timeout.
     #[arg(long, default_value = "20s", help_heading = "Clients", value_parser = duration)]
     pub grpc_keepalive_timeout: Duration,
-    /// Time between two progress notifications of a watch stream; 0 means 10 minutes.
+    /// Interval between watch progress notifications; 0 means 10 minutes.
     #[arg(long, default_value = "0s", help_heading = "Clients", value_parser = duration)]
     pub watch_progress_notify_interval: Duration,
-    /// Origins of scripts that may use plain HTTP, or *.
+    /// Allowed CORS origins for HTTP, or *.
     #[arg(long, default_value = "*", help_heading = "Clients", value_parser = origins)]
     pub cors: String,
-    /// Hosts that requests of plain HTTP may name, or *.
+    /// Allowed hosts of HTTP requests, or *.
     #[arg(long, default_value = "*", help_heading = "Clients")]
     pub host_whitelist: String,
     /// Serve the JSON gateway under /v3/.
@@ -116,156 +116,155 @@ pub struct Flags {
     pub enable_grpc_gateway: bool,
     #[command(flatten)]
     pub tls: TlsFlags,
-    /// Kind of tokens: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m.
+    /// Token type: simple, or jwt,sign-method=M,priv-key=FILE,pub-key=FILE,ttl=5m.
     #[arg(long, default_value = "simple", help_heading = AUTH)]
     pub auth_token: String,
-    /// Seconds after which an unused token ends.
+    /// Seconds before an unused token expires.
     #[arg(long, default_value_t = TOKEN_TTL_SECONDS, help_heading = AUTH, value_parser = unsigned)]
     pub auth_token_ttl: u64,
-    /// Cost of hashing a password: each step doubles it, 4 to 31.
+    /// Bcrypt cost of password hashes, 4 to 31; each step doubles the time.
     #[arg(long, default_value_t = BCRYPT_COST, help_heading = AUTH, value_parser = unsigned)]
     pub bcrypt_cost: u64,
-    /// Cancel watchers whose user loses the permission to read their keys.
+    /// Cancel watchers whose user loses read permission on the watched keys.
     #[arg(long, help_heading = AUTH, value_parser = switch, default_value = "false", action = Set)]
     pub auth_recheck_watchers: bool,
-    /// File of the audit log, or stderr; without it there is none.
+    /// Audit log file, or stderr [default: no audit log].
     #[arg(long, help_heading = AUTH)]
     pub audit_log: Option<String>,
-    /// What the audit log holds: refused, changes (and refused) or all requests.
+    /// Audited requests: refused, changes (includes refused) or requests (all).
     #[arg(long, default_value = "refused", help_heading = AUTH)]
     pub audit_log_level: String,
-    /// Size at which writes are refused, as 8GiB or a number of bytes; 0 means 2 GiB, negative means never.
+    /// Store size at which writes are rejected, as 8GiB or in bytes; 0 means 2 GiB, negative disables.
     #[arg(long, default_value = "0", help_heading = "Limits")]
     #[arg(value_parser = signed_bytes, allow_hyphen_values = true)]
     pub quota_backend_bytes: i64,
-    /// Memory, as 512MiB, 2GB or a number of bytes, above which large requests wait or are refused; 0: none.
+    /// Memory limit, as 512MiB, 2GB or in bytes; above it, large requests wait or fail; 0 disables.
     #[arg(long, default_value = "0", help_heading = "Limits", value_parser = bytes)]
     pub memory_limit: u64,
-    /// Bytes in one request.
+    /// Maximum request size in bytes.
     #[arg(long, default_value_t = REQUEST_BYTES_MAX, help_heading = "Limits", value_parser = unsigned_bytes)]
     pub max_request_bytes: u64,
-    /// Operations in one transaction.
+    /// Maximum number of operations in a transaction.
     #[arg(long, default_value_t = TXN_OPS_MAX, help_heading = "Limits", value_parser = unsigned)]
     pub max_txn_ops: u64,
-    /// Streams that one client connection may have open; 0 for any number.
+    /// Maximum concurrent streams per client connection; 0 means unlimited.
     #[arg(long, default_value_t = STREAMS_MAX, help_heading = "Limits", value_parser = unsigned_32)]
     pub max_concurrent_streams: u32,
     /// Data directory [default: NAME.kv-server].
     #[arg(long, help_heading = "Storage")]
     pub data_dir: Option<String>,
-    /// Directory of the log, if it shall not lie in the data directory.
+    /// Write-ahead log directory, if not inside the data directory.
     #[arg(long, help_heading = "Storage")]
     pub wal_dir: Option<String>,
-    /// Applied log entries after which the store writes a checkpoint, at the latest.
+    /// Maximum number of applied entries between checkpoints.
     #[arg(long, default_value_t = SNAPSHOT_COUNT, help_heading = "Storage", value_parser = unsigned)]
     pub snapshot_count: u64,
-    /// Log entries kept before a checkpoint for slow followers.
+    /// Log entries retained after a checkpoint for slow followers.
     #[arg(long, help_heading = "Storage", value_parser = unsigned)]
     #[arg(default_value_t = SNAPSHOT_CATCH_UP_ENTRIES)]
     pub snapshot_catchup_entries: u64,
-    /// What --auto-compaction-retention counts: periodic or revision.
+    /// Auto compaction mode: periodic or revision.
     #[arg(long, default_value = "periodic", help_heading = "Storage")]
     pub auto_compaction_mode: String,
-    /// History that is kept: hours, a time such as 10m, or revisions; 0 keeps all.
+    /// Retained history: hours, a duration such as 10m, or revisions; 0 disables auto compaction.
     #[arg(long, default_value = "0", help_heading = "Storage")]
     pub auto_compaction_retention: String,
-    /// debug, info, warn, error, panic or fatal.
+    /// Log level: debug, info, warn, error, panic or fatal.
     #[arg(long, default_value = "info", help_heading = "Log")]
     pub log_level: String,
-    /// json or console [default: console if the log goes to a terminal, else json].
+    /// Log format: json or console [default: console on a terminal, else json].
     #[arg(long, help_heading = "Log")]
     pub log_format: Option<String>,
-    /// Time after which a unary call is logged as slow.
+    /// Duration above which a unary request is logged as slow.
     #[arg(long, default_value = "300ms", help_heading = "Log", value_parser = duration)]
     pub warning_unary_request_duration: Duration,
     #[command(flatten)]
     pub log: LogFlags,
     #[command(flatten)]
     pub listen: ListenFlags,
-    /// How many of the largest clients and key prefixes are shown by name to all who read metrics, at most
-    /// 100.
+    /// Number of top clients and key prefixes shown by name to readers of metrics, at most 100.
     #[arg(long, default_value = "0", help_heading = METRICS, value_parser = unsigned)]
     pub metrics_top: u64,
     #[command(flatten)]
     pub traces: TraceFlags,
-    /// Time between two comparisons of the members' hashes; 0 compares never.
+    /// Interval between hash comparisons of the members; 0 disables.
     #[arg(long, default_value = "0s", help_heading = "Checks", value_parser = duration)]
     pub corrupt_check_time: Duration,
-    /// Time between two comparisons of the hashes of compactions, with the gate CompactHashCheck.
+    /// Interval between compaction hash comparisons, with the gate CompactHashCheck.
     #[arg(long, default_value = "1m0s", help_heading = "Checks", value_parser = duration)]
     pub compact_hash_check_time: Duration,
-    /// Gates of etcd as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
+    /// Feature gates, as NAME=true,...; CompactHashCheck and InitialCorruptCheck have an effect.
     #[arg(long, help_heading = "Checks")]
     pub feature_gates: Option<String>,
-    /// Names of flags that were given.
+    /// Names of the flags that were set explicitly.
     #[arg(skip)]
     pub given: Vec<String>,
 }
 
-/// What was said about listeners, with the defaults of the rest.
+/// Listener flags.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Clients")]
 pub struct ListenFlags {
-    /// Where to listen for HTTP of clients; --listen-client-urls serves gRPC alone then [default: none].
+    /// HTTP client listen URLs; --listen-client-urls then serves gRPC only [default: none].
     #[arg(long, value_parser = Urls::parse_any)]
     pub listen_client_http_urls: Option<Urls>,
-    /// Where to listen for /metrics, /health, /livez and /readyz alone [default: none].
+    /// Listen URLs for /metrics, /health, /livez and /readyz only [default: none].
     #[arg(long, help_heading = "Metrics and traces", value_parser = Urls::parse_any)]
     pub listen_metrics_urls: Option<Urls>,
-    /// Other processes may listen on the same ports: SO_REUSEPORT.
+    /// Set SO_REUSEPORT: other processes may listen on the same ports.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub socket_reuse_port: bool,
-    /// Listen on a port that was in use a moment ago: SO_REUSEADDR, which is always set.
+    /// Set SO_REUSEADDR; always set.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub socket_reuse_address: bool,
 }
 
-/// What was said about the log and profiles, with the defaults of the rest.
+/// Log and profile flags.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub struct LogFlags {
-    /// zap.
+    /// Logger: zap.
     #[arg(long, default_value = "zap")]
     pub logger: String,
-    /// Where log lines go: default, stderr, stdout, systemd/journal or files.
+    /// Log outputs: default, stderr, stdout, systemd/journal or files.
     #[arg(long, default_value = "default")]
     pub log_outputs: String,
-    /// Move the log file away when it is full, and begin a new one.
+    /// Rotate log files.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub enable_log_rotation: bool,
-    /// When: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool} [default:
-    /// 100 MB].
+    /// Rotation: {"maxsize": MB, "maxage": days, "maxbackups": N, "localtime": bool, "compress": bool}
+    /// [default: 100 MB].
     #[arg(long)]
     pub log_rotation_config_json: Option<String>,
-    /// Time after which the apply of a log entry is logged as slow.
+    /// Duration above which applying an entry is logged as slow.
     #[arg(long, default_value = "100ms", value_parser = duration)]
     pub warning_apply_duration: Duration,
     /// Serve CPU profiles under /debug/pprof/ on client URLs.
     #[arg(long, help_heading = "Metrics and traces")]
     #[arg(value_parser = switch, default_value = "false", action = Set)]
     pub enable_pprof: bool,
-    /// basic, or extensive: with histograms of how long the calls of each method took.
+    /// Metrics detail: basic, or extensive with latency histograms per method.
     #[arg(long, default_value = "basic", help_heading = "Metrics and traces")]
     pub metrics: String,
 }
 
-/// What was said about traces, with the defaults of the rest.
+/// Trace flags.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics and traces")]
 pub struct TraceFlags {
-    /// Send OpenTelemetry traces of gRPC calls to a collector.
+    /// Send OpenTelemetry traces of gRPC requests to a collector.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub enable_distributed_tracing: bool,
-    /// HOST:PORT of the collector, which takes OTLP over gRPC.
+    /// HOST:PORT of the collector (OTLP over gRPC).
     #[arg(long, default_value = "localhost:4317")]
     pub distributed_tracing_address: String,
-    /// Name of the service in traces; the same for all members.
+    /// Service name in traces, equal for all members.
     #[arg(long, default_value = "etcd")]
     pub distributed_tracing_service_name: String,
-    /// The name of this member in traces, different from the others' [default: none].
+    /// Instance ID of this member in traces, unique per member [default: none].
     #[arg(long)]
     pub distributed_tracing_instance_id: Option<String>,
-    /// Calls in a million that are traced though their clients do not ask for it.
+    /// Requests per million that are traced without a client's trace context.
     #[arg(long, default_value = "0", value_parser = signed, allow_hyphen_values = true)]
     pub distributed_tracing_sampling_rate: i64,
 }
@@ -291,7 +290,7 @@ pub fn command() -> clap::Command {
     })
 }
 
-/// Is this the first start of a cluster, or one more member of a running one?
+/// Whether the member starts a new cluster or joins an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterState {
     New,
@@ -302,6 +301,6 @@ fn cluster_state(text: &str) -> Result<ClusterState, &'static str> {
     match text {
         "new" => Ok(ClusterState::New),
         "existing" => Ok(ClusterState::Existing),
-        _ => Err("invalid value; write new or existing"),
+        _ => Err("invalid value; use new or existing"),
     }
 }

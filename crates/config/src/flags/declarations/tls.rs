@@ -5,83 +5,83 @@ use clap::Args;
 
 use crate::flags::values::{switch, unsigned};
 
-/// What was said about TLS, with the defaults of the rest.
+/// TLS flags.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsFlags {
-    /// File of the certificate that clients are shown.
+    /// Server certificate file of the client port.
     #[arg(long)]
     pub cert_file: Option<String>,
-    /// File of its private key.
+    /// Private key file of --cert-file.
     #[arg(long)]
     pub key_file: Option<String>,
-    /// File of the certificate with which this member would call a client port; checked only.
+    /// Client certificate file for requests to a client port; validated only.
     #[arg(long)]
     pub client_cert_file: Option<String>,
-    /// File of its private key.
+    /// Private key file of --client-cert-file.
     #[arg(long)]
     pub client_key_file: Option<String>,
-    /// Clients must show a certificate of a trusted authority.
+    /// Require client certificates signed by a trusted CA.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub client_cert_auth: bool,
-    /// File of revoked client certificates.
+    /// Revocation list (CRL) of client certificates.
     #[arg(long)]
     pub client_crl_file: Option<String>,
-    /// Common names, one of which a client certificate must have.
+    /// Allowed common names of client certificates.
     #[arg(long)]
     pub client_cert_allowed_cn: Option<String>,
-    /// Host names, one of which a client certificate must be valid for.
+    /// Allowed host names of client certificates.
     #[arg(long)]
     pub client_cert_allowed_hostname: Option<String>,
-    /// File of the authorities that client certificates lead to; requires client certificates.
+    /// CA bundle used to verify client certificates; requires client certificates.
     #[arg(long)]
     pub trusted_ca_file: Option<String>,
-    /// Show clients a self-made certificate.
+    /// Serve a self-signed certificate to clients.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub auto_tls: bool,
-    /// File of the certificate that other members are shown.
+    /// Server certificate file of the peer port.
     #[arg(long)]
     pub peer_cert_file: Option<String>,
-    /// File of its private key.
+    /// Private key file of --peer-cert-file.
     #[arg(long)]
     pub peer_key_file: Option<String>,
-    /// File of the certificate to call other members with, if not the one above.
+    /// Client certificate file for requests to peers [default: --peer-cert-file].
     #[arg(long)]
     pub peer_client_cert_file: Option<String>,
-    /// File of its private key.
+    /// Private key file of --peer-client-cert-file.
     #[arg(long)]
     pub peer_client_key_file: Option<String>,
-    /// Other members must show a certificate of a trusted authority.
+    /// Require peer certificates signed by a trusted CA.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub peer_client_cert_auth: bool,
-    /// File of the authorities that certificates of members lead to; requires certificates.
+    /// CA bundle used to verify peer certificates; requires peer certificates.
     #[arg(long)]
     pub peer_trusted_ca_file: Option<String>,
-    /// Common names, one of which a calling member's certificate must have.
+    /// Allowed common names of peer certificates.
     #[arg(long)]
     pub peer_cert_allowed_cn: Option<String>,
-    /// Host names, one of which a calling member's certificate must be valid for.
+    /// Allowed host names of peer certificates.
     #[arg(long)]
     pub peer_cert_allowed_hostname: Option<String>,
-    /// File of revoked certificates of members.
+    /// Revocation list (CRL) of peer certificates.
     #[arg(long)]
     pub peer_crl_file: Option<String>,
-    /// Show other members a self-made certificate; they are not authenticated.
+    /// Serve a self-signed certificate to peers, without authenticating them.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub peer_auto_tls: bool,
-    /// Do not compare the names in a calling member's certificate with its address.
+    /// Skip checking the SANs of peer client certificates against their addresses.
     #[arg(long, value_parser = switch, default_value = "false", action = Set)]
     pub peer_skip_client_san_verification: bool,
-    /// Years for which self-made certificates are valid.
+    /// Validity of self-signed certificates in years.
     #[arg(long, default_value = "1", value_parser = unsigned)]
     pub self_signed_cert_validity: u64,
-    /// Cipher suites of TLS 1.2, by Go's names [default: all that are safe].
+    /// TLS 1.2 cipher suites, by Go's names [default: all secure suites].
     #[arg(long)]
     pub cipher_suites: Option<String>,
-    /// TLS1.2 or TLS1.3.
+    /// Minimum TLS version: TLS1.2 or TLS1.3.
     #[arg(long, default_value = "TLS1.2")]
     pub tls_min_version: String,
-    /// TLS1.2 or TLS1.3.
+    /// Maximum TLS version: TLS1.2 or TLS1.3.
     #[arg(long, default_value = "TLS1.3")]
     pub tls_max_version: String,
 }

@@ -34,7 +34,7 @@ impl GatewayCall {
         };
         let dispatcher = self.dispatcher();
         let Some(call) = StreamMethods::find(&dispatcher, self.method.path(), head.headers()) else {
-            return refusal::status(&Status::internal("the method is no stream"));
+            return refusal::status(&Status::internal("not a streaming method"));
         };
         let (sender, requests) = mpsc::channel(1);
         let (answers, serving) = self.connection.stream(dispatcher, call, requests);

@@ -38,7 +38,7 @@ impl GatewayCall {
         match answers.next(&self.budget).await {
             Err(status) if status.code() == Code::Ok => {}
             Err(status) => return Err(status),
-            Ok(_) => return Err(Status::internal("a unary call had two answers")),
+            Ok(_) => return Err(Status::internal("a unary call had two responses")),
         }
         let json = self.json(bytes.clone()).await;
         let json = json.map_err(|status| refused_answer(self.method, bytes, status))?;

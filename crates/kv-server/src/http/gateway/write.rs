@@ -36,7 +36,7 @@ pub(super) struct Slow;
 
 /// The body was aborted before its last byte.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer was broken off")]
+#[error("the response was aborted")]
 struct BrokenOff;
 
 pub(super) fn json(code: StatusCode, body: Body) -> Response {

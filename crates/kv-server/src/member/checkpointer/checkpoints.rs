@@ -76,7 +76,7 @@ impl Checkpoints {
         // The thread reports its own errors and exits, so a closed channel needs no report here.
         installed
             .recv()
-            .map_err(|_| Fatal::new("wait for the install of a snapshot: the store's thread has ended"))
+            .map_err(|_| Fatal::new("wait for the install of a snapshot: the store thread exited"))
     }
 
     pub(super) fn ask(&self, what: impl FnOnce(&mut CheckpointRequests)) {
@@ -97,7 +97,7 @@ impl Checkpoints {
             self.shared.done.wait(&mut wanted);
         }
         if wanted.finished == seen {
-            Err(Fatal::new("wait for a checkpoint: its thread has ended"))
+            Err(Fatal::new("wait for a checkpoint: its thread exited"))
         } else {
             Ok(())
         }

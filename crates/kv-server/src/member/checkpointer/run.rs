@@ -9,7 +9,7 @@ use raft_node::Fatal;
 use tokio::sync::{oneshot, watch};
 
 use super::requests::{CheckpointerShared, Install, Listener};
-use telemetry::metrics::{Metrics, Purpose, UnderWay};
+use telemetry::metrics::{Metrics, UnderWay, WritePurpose};
 
 /// Keys visited in one compaction step, as in etcd. The lock is held well under a millisecond.
 const COMPACT_KEYS_MAX: usize = 1000;
@@ -251,7 +251,7 @@ impl Checkpointer {
         ];
         let family = &self.metrics.disk.store_written_bytes;
         for (purpose, old, new) in parts {
-            family.get_or_create(&Purpose { purpose }).inc_by(new.saturating_sub(old));
+            family.get_or_create(&WritePurpose { purpose }).inc_by(new.saturating_sub(old));
         }
         self.metrics.disk.record_bytes.inc_by(new.records.saturating_sub(old.records));
         let dropped = self.maintainer.dropped_records();

@@ -222,7 +222,7 @@ fn a_thread_that_fails_reports_its_error_before_it_wakes_who_waits() {
     }
     shared.end(Err(Fatal::new("the disk")), |fatal| reports.lock().push(fatal.what));
     waiting.join().unwrap();
-    assert_eq!(*reports.lock(), ["the disk", "wait for a checkpoint: its thread has ended"]);
+    assert_eq!(*reports.lock(), ["the disk", "wait for a checkpoint: its thread exited"]);
 }
 
 /// With 64 MiB that are not durable, and here with 4 KiB.

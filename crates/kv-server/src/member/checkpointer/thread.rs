@@ -44,7 +44,7 @@ impl StoreThread {
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| checkpointer.run(&theirs)));
-            let panicked = || Err(Fatal::new("the store thread panicked"));
+            let panicked = || Err(Fatal::new("store thread panicked"));
             theirs.end(ended.unwrap_or_else(|_| panicked()), on_fatal);
         })?;
         Ok(StoreThread { checkpoints: Checkpoints { shared, compacted }, thread })
@@ -58,7 +58,7 @@ impl StoreThread {
     pub fn stop(self) {
         self.checkpoints.ask(|wanted| wanted.stop = true);
         if self.thread.join().is_err() {
-            tracing::error!("the store thread panicked");
+            tracing::error!("store thread panicked");
         }
     }
 }

@@ -62,7 +62,7 @@ impl Changes {
                 tracing::warn!(
                     after = after.0,
                     to = to.0,
-                    "members changed different things in the same entries: a voter that is silent decides"
+                    "members applied different changes; waiting for an unreachable voter"
                 );
             }
             self.undecided += 1;
@@ -73,7 +73,12 @@ impl Changes {
             Verdict::Agreed | Verdict::Incomplete => Vec::new(),
             Verdict::Corrupt(members) => {
                 let members_hex: Vec<String> = members.iter().map(|id| format!("{id:x}")).collect();
-                tracing::error!(after = after.0, to = to.0, members = ?members_hex, "members changed different things in the same entries");
+                tracing::error!(
+                    after = after.0,
+                    to = to.0,
+                    members = ?members_hex,
+                    "members applied different changes"
+                );
                 members
             }
         }

@@ -177,9 +177,9 @@ async fn raise_all(member: &Member, corrupt: &[u64]) {
 
 /// Raises the alarm CORRUPT for a member; 0 if the corrupt member cannot be identified.
 async fn raise(member: &Member, corrupt: u64) {
-    tracing::error!(member = format!("{corrupt:x}"), "hashes of members differ: alarm CORRUPT");
+    tracing::error!(member = format!("{corrupt:x}"), "member hashes differ; raising alarm CORRUPT");
     let raised: Result<(), ProposeError> = member.raise_corrupt(corrupt).await;
     if let Err(error) = raised {
-        tracing::warn!(error = causes(&error), "the alarm was not raised; the next check tries again");
+        tracing::warn!(error = causes(&error), "alarm was not raised; the next check retries");
     }
 }

@@ -86,7 +86,12 @@ impl Recount {
         if !both.is_empty() {
             let members_hex: Vec<String> = both.iter().map(|id| format!("{id:x}")).collect();
             let (from, to) = (span.from.to_string(), span.to.to_string());
-            tracing::error!(from, to, members = ?members_hex, "members have different states of the same revisions");
+            tracing::error!(
+                from,
+                to,
+                members = ?members_hex,
+                "members have different states at the same revisions"
+            );
         }
         both
     }
@@ -96,7 +101,7 @@ impl Recount {
         let (own, took) = match member.hasher.recount(span).await {
             Ok(recounted) => recounted,
             Err(error) => {
-                tracing::warn!(error = causes(&error), "a part of the state was not recounted");
+                tracing::warn!(error = causes(&error), "part of the state was not recounted");
                 return (Vec::new(), PASS_INTERVAL);
             }
         };

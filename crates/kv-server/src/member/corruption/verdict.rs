@@ -107,7 +107,7 @@ pub(crate) async fn give_up_leadership(member: &Member) {
             return;
         }
     }
-    tracing::warn!("this leader's state is corrupt, and no other member can take over");
+    tracing::warn!("leader is corrupt, and no other member can take over leadership");
 }
 
 /// Returns the members named by alarms CORRUPT. They are excluded from comparisons: as the cluster accepts

@@ -206,15 +206,15 @@ pub enum LeaseError {
     #[error("there is no leader")]
     NoLeader,
     /// The receiving member does not lead, or no longer leads.
-    #[error("the member does not lead")]
+    #[error("the member is not the leader")]
     NotLeader,
-    #[error("the leader cannot be reached")]
+    #[error("the leader is unreachable")]
     Unreachable,
     #[error("timed out")]
     Timeout,
     #[error("too many requests are waiting")]
     TooManyRequests,
-    #[error("the member stops")]
+    #[error("the member is stopping")]
     Stopped,
     #[error("refused")]
     Refused(#[source] api::Error),

@@ -107,17 +107,17 @@ impl ReceivedSnapshot {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    #[error("a received snapshot waits to be installed, or the sender is not known to lead")]
+    #[error("a received snapshot is waiting to be installed, or the sender is not a known leader")]
     Busy,
-    #[error("another snapshot began to arrive")]
+    #[error("superseded by another snapshot")]
     Replaced,
-    #[error("the received store is not what was sent")]
+    #[error("the received store differs from the sent one")]
     Damaged(#[source] mvcc::Error),
     #[error("the member is stopping")]
     Stopping,
-    #[error("the stream is longer than the {0} bytes that the disk has room for")]
+    #[error("the stream exceeds the {0} bytes available on the disk")]
     TooLong(u64),
-    #[error("the stream delivers less than {0} bytes per second")]
+    #[error("the stream is slower than {0} bytes per second")]
     TooSlow(u64),
 }
 
@@ -171,7 +171,7 @@ impl ReceivePlace {
         };
         let thread = std::thread::Builder::new().name("snapshot-in".to_owned()).spawn(write);
         if let Err(error) = thread {
-            tracing::warn!(%error, "no thread to receive a snapshot with");
+            tracing::warn!(%error, "cannot start a thread to receive a snapshot");
             return Err(ReceiveError::Stopping);
         }
         Ok(Reception { stream, chunks, written, finish: Some(finish), replaced })
@@ -308,7 +308,7 @@ impl PlaceShared {
         let shared = Arc::clone(self);
         let wiping = std::thread::Builder::new().name("snapshot-wipe".to_owned());
         if let Err(error) = wiping.spawn(move || shared.wipe(received)) {
-            tracing::warn!(%error, "no thread to remove a received snapshot with; the next one or the next start does it");
+            tracing::warn!(%error, "cannot start a thread to remove a received snapshot; retrying later");
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use raft_node::Fatal;
 use tokio::sync::mpsc;
-use watch::{HeldBytes, Hub, StreamId, WatchLimits};
+use watch::{HeldBytes, Hub, WatchLimits, WatchStreamId};
 
 use super::review::Review;
 use super::stream::{Content, MAILBOX_MAX, Mail, Outbox, StreamShared, Until, WatchRequest, Watching};
@@ -31,12 +31,12 @@ pub(super) struct HubThread {
     hub: Hub,
     mail: mpsc::Receiver<Mail>,
     shared: Arc<StreamShared>,
-    streams: HashMap<StreamId, ReaderStream>,
+    streams: HashMap<WatchStreamId, ReaderStream>,
     began: Instant,
     /// Streams with parcels to read; reused.
-    ready: Vec<StreamId>,
+    ready: Vec<WatchStreamId>,
     /// Streams under review, one step each, round robin.
-    reviews: VecDeque<StreamId>,
+    reviews: VecDeque<WatchStreamId>,
     /// Time of the last check of streams with unsent large responses.
     held_seen: Duration,
     denied: Arc<str>,
@@ -238,7 +238,7 @@ impl HubThread {
         has_delivered
     }
 
-    fn hand(&mut self, id: StreamId) {
+    fn hand(&mut self, id: WatchStreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let (hub, began) = (&mut self.hub, self.began);
         let mut held = Vec::new();
@@ -257,7 +257,7 @@ impl HubThread {
 
 impl ReaderStream {
     /// Permits further requests, unless too many responses are queued.
-    fn give_places_back(&mut self, hub: &Hub, id: StreamId) {
+    fn give_places_back(&mut self, hub: &Hub, id: WatchStreamId) {
         if self.places_kept > 0 && hub.accepts(id) {
             self.outbox.places.add_permits(std::mem::take(&mut self.places_kept));
         }
@@ -286,7 +286,7 @@ impl WatchThread {
         let mut run = HubThread::new(Hub::new(store, limits), mail, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| run.run()));
-            let panicked = || Err(Fatal::new("the watch thread panicked"));
+            let panicked = || Err(Fatal::new("watch thread panicked"));
             if let Err(fatal) = ended.unwrap_or_else(|_| panicked()) {
                 on_fatal(fatal);
             }
@@ -303,7 +303,7 @@ impl WatchThread {
         self.watching.shared.stops.store(true, SeqCst);
         self.watching.shared.waker.mail_arrived();
         if self.thread.join().is_err() {
-            tracing::error!("the watch thread panicked");
+            tracing::error!("watch thread panicked");
         }
     }
 }

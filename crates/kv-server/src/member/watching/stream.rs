@@ -14,7 +14,7 @@ use auth::Caller;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
-use watch::{CreateRequest, Parcel, Stats, StreamId};
+use watch::{CreateRequest, Parcel, Stats, WatchStreamId};
 
 /// Capacity of the hub's mailbox: some milliseconds of work. Streams wait while it is full.
 pub(super) const MAILBOX_MAX: usize = 4096;
@@ -160,7 +160,7 @@ pub(super) const REQUESTS_MAX: usize = 32;
 /// State shared by the hub and a stream's future.
 pub(super) struct Outbox {
     /// Set when the hub has opened the stream.
-    pub(super) id: OnceLock<StreamId>,
+    pub(super) id: OnceLock<WatchStreamId>,
     handed: Mutex<HandedParcels>,
     reader: AtomicWaker,
     /// A permit per request in flight to the hub. The hub withholds permits while too many responses are

@@ -30,7 +30,7 @@ use std::time::Instant;
 
 use data_dir::bootstrap::RunningCluster;
 use data_dir::{FirstMember, Identity};
-use process::log::Pace;
+use process::log::LogPace;
 
 use places::ClaimPlaces;
 pub(super) use places::Ticket;
@@ -56,7 +56,7 @@ pub(super) struct Introductions {
     held: HashMap<u64, IntroducedMember>,
     places: ClaimPlaces,
     /// Rate limit of log lines about introductions.
-    pub pace: Pace,
+    pub pace: LogPace,
     next: u64,
 }
 

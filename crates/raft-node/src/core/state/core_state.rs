@@ -347,7 +347,7 @@ impl RefusalLog {
             return;
         }
         let unlogged = std::mem::take(&mut self.unlogged);
-        tracing::warn!(peer = format!("{peer:x}"), reason, unlogged, "refused a message");
+        tracing::warn!(peer = format!("{peer:x}"), reason, unlogged, "rejected a message");
         self.quiet_ticks = quiet_ticks;
     }
 

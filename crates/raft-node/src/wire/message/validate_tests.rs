@@ -129,7 +129,7 @@ fn what_no_honest_leader_sends_is_refused() {
         (
             Follower,
             Message { commit: 9, ..from_2(MsgHeartbeat) },
-            "a commit index beyond this log: the sender is no leader, or this member lost synced entries",
+            "a commit index beyond this log: the sender is not a leader, or this member lost synced entries",
         ),
         (Leader, from_2(MsgHeartbeat), "another member leads this term"),
         (Leader, append(8, 4, &[7]), "another member leads this term"),

@@ -19,7 +19,7 @@ use config::PortTls;
 const SHOWN_NAMES_MAX: usize = 32;
 
 #[derive(Debug, Default)]
-pub struct Checks {
+pub struct CertificateChecks {
     common_names: Vec<String>,
     hostnames: Vec<String>,
     /// Serial numbers.
@@ -35,20 +35,20 @@ pub enum CheckRefusal {
     Certificate(#[from] CertificateRefusal),
     #[error("client certificate authentication failed: the common name {0:?} is not allowed")]
     CommonName(String),
-    #[error("client certificate authentication failed: valid for none of the allowed hostnames")]
+    #[error("client certificate authentication failed: not valid for any allowed hostname")]
     Hostname,
     #[error("transport: certificate serial {0} revoked")]
     Revoked(String),
     #[error(
-        "the certificate is not for the address that it is used from ({0}): see \
+        "the certificate is not valid for the remote address ({0}): see \
          --feature-gates=SetMemberLocalAddr, --peer-skip-client-san-verification"
     )]
     Address(String),
 }
 
-impl Checks {
-    pub fn new(port: &PortTls, revoked: HashSet<Vec<u8>>) -> Checks {
-        Checks {
+impl CertificateChecks {
+    pub fn new(port: &PortTls, revoked: HashSet<Vec<u8>>) -> CertificateChecks {
+        CertificateChecks {
             common_names: port.allowed_common_names.clone(),
             hostnames: port.allowed_hostnames.clone(),
             revoked,
@@ -107,7 +107,7 @@ impl Checks {
     }
 }
 
-impl ChainCheck for Checks {
+impl ChainCheck for CertificateChecks {
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), Arc<dyn Error + Send + Sync>> {
         self.check_chain(chain).map_err(|refusal| Arc::new(refusal) as _)
     }

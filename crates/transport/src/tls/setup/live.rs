@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::checks::Checks;
+use super::checks::CertificateChecks;
 use super::contents::{Contents, TlsError};
 use super::loaded::{LoadedFiles, PortKind};
 use certificates::date;
@@ -55,7 +55,7 @@ impl Live {
         Ok((live, reload))
     }
 
-    pub fn server(&self) -> Option<(Arc<ServerConfig>, Arc<Checks>)> {
+    pub fn server(&self) -> Option<(Arc<ServerConfig>, Arc<CertificateChecks>)> {
         let loaded = self.loaded.lock();
         Some((Arc::clone(loaded.server.as_ref()?), Arc::clone(&loaded.checks)))
     }
@@ -65,7 +65,7 @@ impl Live {
         Some((self.used, self.loaded.lock().certificate_end?))
     }
 
-    pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<Checks>)> {
+    pub fn client(&self) -> Option<(Arc<ClientConfig>, Arc<CertificateChecks>)> {
         let loaded = self.loaded.lock();
         Some((Arc::clone(loaded.client.as_ref()?), Arc::clone(&loaded.checks)))
     }
@@ -106,7 +106,7 @@ impl Reload {
             })
             .await
             else {
-                tracing::error!("the task that reloads certificates panicked: they are reloaded no more");
+                tracing::error!("certificate reload task panicked; certificates will not be reloaded");
                 return;
             };
             self = checked;
@@ -120,11 +120,11 @@ impl Reload {
             match at.duration_since(now) {
                 Err(_) => tracing::warn!(
                     port, certificate = %path, not_after,
-                    "a certificate has expired; replace its files, without a restart"
+                    "certificate has expired; replace the files, no restart is needed"
                 ),
                 Ok(left) if left < WARNED_BEFORE => tracing::warn!(
                     port, certificate = %path, not_after,
-                    "a certificate expires within 14 days; replace its files, without a restart"
+                    "certificate expires within 14 days; replace the files, no restart is needed"
                 ),
                 Ok(_) => {}
             }
@@ -150,7 +150,11 @@ impl Reload {
             Err(error) => {
                 let text = causes(&error);
                 if self.said.as_ref() != Some(&text) {
-                    tracing::error!(port = ?used, error = text, "certificates cannot be reloaded; the last ones stay in use");
+                    tracing::error!(
+                        port = ?used,
+                        error = text,
+                        "certificate reload failed; keeping the current certificates"
+                    );
                     self.said = Some(text);
                 }
             }

@@ -8,7 +8,7 @@ use tokio_rustls::rustls::sign::SingleCertAndKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 
-use super::checks::Checks;
+use super::checks::CertificateChecks;
 use super::contents::{Contents, TlsError};
 use certificates::{FileError, Roots, Verifier, system_roots, with_p521};
 use config::PortTls;
@@ -18,7 +18,7 @@ pub struct LoadedFiles {
     /// None without a certificate to present.
     pub server: Option<Arc<ServerConfig>>,
     pub client: Option<Arc<ClientConfig>>,
-    pub checks: Arc<Checks>,
+    pub checks: Arc<CertificateChecks>,
     /// Earliest expiry of the presented certificates, in seconds since 1970.
     pub certificate_end: Option<i64>,
 }
@@ -54,7 +54,7 @@ impl LoadedFiles {
         let provider = Arc::new(provider(port));
         let revoked = contents.revoked.as_ref().map(|list| list.revoked()).transpose()?.unwrap_or_default();
         // The separate client pair is checked even if it is not used.
-        let checks = Arc::new(Checks::new(port, revoked));
+        let checks = Arc::new(CertificateChecks::new(port, revoked));
         let client = client(port, used, contents, &provider, &checks)?;
         Ok(LoadedFiles {
             server: server(port, used, contents, &provider, &checks)?,
@@ -89,7 +89,7 @@ fn server(
     used: PortKind,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
-    checks: &Arc<Checks>,
+    checks: &Arc<CertificateChecks>,
 ) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let Some(shown) = &contents.shown else { return Ok(None) };
     let verifier: Arc<dyn ClientCertVerifier> = if port.requires_certificate {
@@ -114,7 +114,7 @@ fn client(
     used: PortKind,
     contents: &Contents,
     provider: &Arc<CryptoProvider>,
-    checks: &Arc<Checks>,
+    checks: &Arc<CertificateChecks>,
 ) -> Result<Option<Arc<ClientConfig>>, TlsError> {
     if used == PortKind::Clients && contents.own.is_none() {
         return Ok(None);

@@ -38,13 +38,13 @@ const ADDRESSES_AT_ONCE_MAX: usize = 32;
 
 /// A query to the system's resolver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Question {
+enum ResolverQuery {
     NameOf(IpAddr),
     AddressesOf(String),
 }
 
 /// Looks up a name or address. Addresses are in canonical form.
-type NameLookup = fn(&Question) -> io::Result<Vec<String>>;
+type NameLookup = fn(&ResolverQuery) -> io::Result<Vec<String>>;
 type SharedAnswer = Shared<Pin<Box<dyn Future<Output = Vec<String>> + Send>>>;
 
 /// Lookups of a port. Cheap to clone; clones share the bounds.
@@ -53,7 +53,7 @@ pub struct Lookups(Arc<LookupState>);
 
 struct LookupState {
     lookup: NameLookup,
-    under_way: Mutex<HashMap<Question, SharedAnswer>>,
+    under_way: Mutex<HashMap<ResolverQuery, SharedAnswer>>,
     hosts: Arc<Semaphore>,
     addresses: Arc<Semaphore>,
     /// Permits per address from which a certificate is currently in use.
@@ -63,8 +63,8 @@ struct LookupState {
 impl Default for Lookups {
     fn default() -> Lookups {
         Lookups::with(|question| match question {
-            Question::NameOf(address) => Ok(vec![dns_lookup::lookup_addr(address)?]),
-            Question::AddressesOf(host) => {
+            ResolverQuery::NameOf(address) => Ok(vec![dns_lookup::lookup_addr(address)?]),
+            ResolverQuery::AddressesOf(host) => {
                 let found = (host.as_str(), 0).to_socket_addrs()?;
                 Ok(found.map(|address| address.ip().to_canonical().to_string()).collect())
             }
@@ -90,7 +90,7 @@ impl Lookups {
             return false;
         }
         let backwards = async {
-            let found = self.ask(remote, Question::NameOf(remote)).await;
+            let found = self.ask(remote, ResolverQuery::NameOf(remote)).await;
             found.iter().any(|name| is_one_of(name.trim_end_matches('.'), names))
         };
         let forwards = async {
@@ -98,7 +98,7 @@ impl Lookups {
             let hosts: Vec<String> = hosts.take(HOSTS_MAX).cloned().collect();
             let address = remote.to_string();
             let mut answers = stream::iter(hosts)
-                .map(|host| self.ask(remote, Question::AddressesOf(host)))
+                .map(|host| self.ask(remote, ResolverQuery::AddressesOf(host)))
                 .buffer_unordered(OF_ONE_ADDRESS_MAX - 1);
             while let Some(found) = answers.next().await {
                 if found.contains(&address) {
@@ -115,14 +115,14 @@ impl Lookups {
     }
 
     /// Returns the result, empty on failure, once there is a thread for `remote`.
-    async fn ask(&self, remote: IpAddr, question: Question) -> Vec<String> {
+    async fn ask(&self, remote: IpAddr, question: ResolverQuery) -> Vec<String> {
         let known = self.0.under_way.lock().get(&question).cloned();
         let answer = match known {
             Some(answer) => answer,
             None => {
                 let of_all = match &question {
-                    Question::NameOf(_) => &self.0.addresses,
-                    Question::AddressesOf(_) => &self.0.hosts,
+                    ResolverQuery::NameOf(_) => &self.0.addresses,
+                    ResolverQuery::AddressesOf(_) => &self.0.hosts,
                 };
                 let (of_one, of_all) = (self.of_one(remote), Arc::clone(of_all));
                 let Ok(of_one) = of_one.acquire_owned().await else { return Vec::new() };
@@ -135,7 +135,7 @@ impl Lookups {
 
     /// Runs the lookup in a thread. The permits are held until the thread is free again, possibly after the
     /// handshake was abandoned.
-    fn begin(&self, question: Question, permits: [OwnedSemaphorePermit; 2]) -> SharedAnswer {
+    fn begin(&self, question: ResolverQuery, permits: [OwnedSemaphorePermit; 2]) -> SharedAnswer {
         let mut under_way = self.0.under_way.lock();
         if let Some(answer) = under_way.get(&question) {
             return answer.clone();
@@ -182,7 +182,7 @@ mod tests {
     use parking_lot::Condvar;
     use tokio::time::timeout;
 
-    use super::Question::{AddressesOf, NameOf};
+    use super::ResolverQuery::{AddressesOf, NameOf};
     use super::*;
 
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -233,7 +233,7 @@ mod tests {
     static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
     /// Blocks reverse lookups and lookups of `silent` names until `ANSWERS` is set.
-    fn silent(question: &Question) -> io::Result<Vec<String>> {
+    fn silent(question: &ResolverQuery) -> io::Result<Vec<String>> {
         if !matches!(question, AddressesOf(host) if !host.starts_with("silent")) {
             ANSWERS.1.wait_while(&mut ANSWERS.0.lock(), |answers| !*answers);
         }

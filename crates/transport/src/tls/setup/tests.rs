@@ -312,13 +312,9 @@ fn a_file_that_cannot_be_used_is_named_with_what_is_wrong_and_what_to_do() {
         ("own.key", b"", "the file is empty; it must contain a PRIVATE KEY in PEM"),
         ("own.pem", &der, "it is DER, not PEM: convert it with `openssl x509 -inform DER -in "),
         ("own.key", &der, "it is DER, not PEM: convert it with `openssl pkey -inform DER -in "),
-        ("own.pem", b"text", "it is no PEM: a CERTIFICATE begins with -----BEGIN CERTIFICATE-----"),
-        (
-            "own.pem",
-            certificate.as_bytes(),
-            "there is no CERTIFICATE in it, but TRUSTED CERTIFICATE: convert it",
-        ),
-        ("own.key", public.as_bytes(), "there is no PRIVATE KEY in it, but PUBLIC KEY"),
+        ("own.pem", b"text", "not a PEM file: a CERTIFICATE starts with -----BEGIN CERTIFICATE-----"),
+        ("own.pem", certificate.as_bytes(), "expected CERTIFICATE, found TRUSTED CERTIFICATE: convert it"),
+        ("own.key", public.as_bytes(), "expected PRIVATE KEY, found PUBLIC KEY"),
         ("own.pem", &good.as_bytes()[..200], "its PEM is damaged: it ends before -----END CERTIFICATE-----"),
         (
             "own.key",
@@ -328,9 +324,9 @@ fn a_file_that_cannot_be_used_is_named_with_what_is_wrong_and_what_to_do() {
         ("own.key", old.as_bytes(), "the private key is encrypted"),
         ("own.key", damaged_key.as_bytes(), "this private key is damaged or of a kind that cannot be used"),
         ("own.key", other_key.as_bytes(), "does not belong to the certificate in "),
-        ("ca.pem", b"text", "it is no PEM"),
+        ("ca.pem", b"text", "not a PEM file"),
         ("ca.pem", key.as_bytes(), "there is a private key in it and no certificate"),
-        ("crl.pem", b"text", "there is no list of revoked certificates in it"),
+        ("crl.pem", b"text", "expected a certificate revocation list"),
     ] {
         let files = [("own.pem", &good), ("own.key", &key), ("ca.pem", &good)];
         files.iter().for_each(|(name, text)| drop(write(directory.path(), name, text)));
