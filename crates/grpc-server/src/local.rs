@@ -1,5 +1,5 @@
 //! Calls that arrive as JSON: they share limits, counters and the shutdown with all other calls of their
-//! connection, and use the same [`StreamMethods`] and services as HTTP/2 connections.
+//! connection, and use the same [`CallHandler`] as HTTP/2 connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::http2::{
-    AnswerReader, CallerTotals, ConnectionLimits, ConnectionShared, StreamMethods, serve_stream,
+    AnswerReader, CallHandler, CallerTotals, ConnectionLimits, ConnectionShared, serve_stream,
 };
 use admission::{ClientId, Holder};
 use auth::Origin;
@@ -69,15 +69,15 @@ impl LocalConnection {
 
     /// Serves a call with requests from a channel, each with its prefix. Dropping the returned future
     /// cancels the call.
-    pub fn stream<T: StreamMethods + Sync>(
+    pub fn stream<C: CallHandler>(
         &self,
-        methods: T,
-        call: T::Call,
+        calls: C,
+        call: C::Call,
         requests: mpsc::Receiver<Bytes>,
     ) -> (AnswerReader, impl Future<Output = ()> + Send + 'static) {
         let (answers, stream) = AnswerReader::of(requests);
         let shared = Arc::clone(&self.shared);
-        (answers, async move { serve_stream(methods, call, stream, &shared).await })
+        (answers, async move { serve_stream(calls, call, stream, &shared).await })
     }
 }
 

@@ -27,8 +27,8 @@ use bytes::{Buf, Bytes};
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
+use super::calls::{LongAnswer, Part};
 use super::grpc::{HEADERS, TRAILERS, send_status};
-use super::methods::{LongAnswer, Part};
 use super::wire::StreamWriter;
 use admission::Pass;
 

@@ -1,4 +1,4 @@
-//! One hot call: one request message, one response message.
+//! One unary call: one request message, one response message.
 //!
 //! A waiting call needs no task. Its message is copied out of the receive buffer if it arrived in one small
 //! DATA frame, is a slice of the buffer if the frame was larger, and is gathered into one buffer otherwise.
@@ -13,24 +13,29 @@ use std::time::Duration;
 use ::http2::{EndOfBody, StreamEnded};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::account::{Account, Body, Room, counted};
+use super::calls::{Answer, CallHandler};
 use super::grpc::{self, AT_ONCE_BYTES_MAX, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_data, send_status};
 use super::long;
-use super::methods::{HotAnswer, HotMethods};
 use super::shared::{ConnectionShared, stopped_for_requests};
-use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire};
+use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire, response_block};
 
 /// Time for a complete request to arrive: 2 MiB at 35 KB/s.
 pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The content type of responses.
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
 /// Serves a call with a complete message, if it does not have to wait. Returns whether the response was
 /// sent.
-pub(super) fn answer_now<H: HotMethods>(
-    hot: &H,
-    call: &H::Call,
+pub(super) fn answer_now<C: CallHandler>(
+    calls: &C,
+    call: &C::Call,
     begun: &BegunRequest,
     wire: &Wire,
     shared: &ConnectionShared,
@@ -40,20 +45,20 @@ pub(super) fn answer_now<H: HotMethods>(
     let is_whole = body.len() >= PREFIX_BYTES
         && message_length(body, bytes_max).is_ok_and(|length| body.len() == PREFIX_BYTES + length);
     is_whole
-        && hot.answer_now(call, &body.slice(PREFIX_BYTES..), &mut |answer| {
+        && calls.answer_now(call, &body.slice(PREFIX_BYTES..), &mut |answer| {
             wire.answer_at_once(begun, &HEADERS, answer, &TRAILERS)
         })
 }
 
 /// Serves one call. A send error means that the client disconnected, so it is not reported.
-pub(super) async fn answer<H: HotMethods>(
-    hot: H,
-    call: H::Call,
+pub(super) async fn answer<C: CallHandler>(
+    calls: C,
+    call: C::Call,
     mut body: BodyReader,
     mut writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
-    let read = read_in_time(&mut body, shared, H::deadline(&call), H::user(&call)).await;
+    let read = read_in_time(&mut body, shared, C::deadline(&call), C::user(&call)).await;
     let mut rest = match &read {
         Ok(_) => (!has_ended(&mut body)).then_some(body),
         Err(ReadError::Refused(_)) => None,
@@ -62,19 +67,22 @@ pub(super) async fn answer<H: HotMethods>(
     let mut answering = pin!(async {
         let (outcome, counted_body) = match read {
             Ok((message, counted)) => {
-                // Boxed: a call that still waits for its message allocates no memory for the handler.
-                let mut call = Box::pin(hot.call(call, message, Room(&shared.account)));
-                (unless_reset(call.as_mut(), &writer).await?, counted)
+                // Not boxed: the method itself is.
+                let call = pin!(calls.unary(call, message, Room(&shared.account)));
+                (unless_reset(call, &writer).await?, counted)
             }
             Err(ReadError::Refused(status)) => (Err(status), None),
             Err(ReadError::Gone) => return None,
         };
         // A long response retains its request until it starts.
-        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(HotAnswer::Long(_))));
+        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
         let sent = match outcome {
-            Ok(HotAnswer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
+            Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
+            Ok(Answer::WithMetadata(metadata, message)) => {
+                send_with_metadata(&mut writer, *metadata, message, &shared.account).await
+            }
             // Boxed to keep the future of every other call small.
-            Ok(HotAnswer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
+            Ok(Answer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
             Err(status) => send_status(&mut writer, status),
         };
         sent.ok()
@@ -265,6 +273,28 @@ async fn send_message(
         return Ok(());
     }
     writer.send_head(&HEADERS, EndOfBody::More)?;
+    send_body(writer, message, account).await
+}
+
+/// Sends a message whose headers have more than the usual fields. Rare, so it has a simple form.
+async fn send_with_metadata(
+    writer: &mut StreamWriter,
+    metadata: HeaderMap,
+    message: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
+    let mut response = http::Response::new(());
+    *response.headers_mut() = metadata;
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    writer.send_head(&response_block(&response), EndOfBody::More)?;
+    send_body(writer, message, account).await
+}
+
+async fn send_body(
+    writer: &mut StreamWriter,
+    message: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
     if message.len() <= AT_ONCE_BYTES_MAX {
         writer.send_data(counted(account, message), EndOfBody::More)?;
     } else {

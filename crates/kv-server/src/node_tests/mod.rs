@@ -24,8 +24,7 @@ use admission::Holder;
 use auth::Origin;
 use config::flags::{self, ParsedFlags};
 use grpc_server::Ends;
-use grpc_server::client_port::PerConnection;
-use grpc_server::http2::{Methods, serve};
+use grpc_server::http2::{CallHandler, Services, serve};
 use process::shutdown::Stop;
 
 const DATA: u8 = 0;
@@ -196,16 +195,13 @@ impl PolledConnection {
     fn open(alone: &Alone) -> PolledConnection {
         let services = alone.services();
         let (origin, holder) = (Origin::default(), Holder::new());
-        let methods = Methods {
-            hot: services.hot.of(&origin, &holder),
-            streams: services.streams.of(&origin, &holder),
-            services: services.grpc.of(&origin, &holder),
-        };
+        let http = tower::service_fn(async |_| Ok(http::Response::new(tonic::body::Body::empty())));
+        let served = Services { calls: services.calls.of(&origin, &holder), http };
         let socket = TestSocket::default();
         let (io, limits) = (socket.clone(), services.limits);
         let task = Box::pin(async move {
             let (_stops, stop) = watch::channel(false);
-            serve(io, methods, limits, Arc::default(), holder, stop).await;
+            serve(io, served, limits, Arc::default(), holder, stop).await;
         });
         {
             let mut pipe = socket.0.lock();

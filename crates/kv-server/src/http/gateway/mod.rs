@@ -41,7 +41,7 @@ use tonic::{Code, Status};
 use crate::rpc::Dispatcher;
 use admission::{Admission, ClientId, Gate, Places, Share, Shares};
 use budget::Budget;
-use grpc_server::client_port::PerConnection;
+use grpc_server::http2::CallHandler;
 use grpc_server::local::LocalConnection;
 use refusal::refused;
 

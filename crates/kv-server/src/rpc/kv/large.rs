@@ -17,9 +17,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use api::etcdserverpb::RangeRequest;
+use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
 use mvcc::Meter;
+use parking_lot::Mutex;
 use state_machine::{Failure, LargeRange};
 use tokio::time::Instant;
 use tonic::Status;
@@ -54,6 +55,10 @@ pub struct LargeAnswer {
     begun: Option<Arc<LargeMessage>>,
     window: Window,
 }
+
+/// The large response in the extensions of the method's response. Extensions have to be `Clone`.
+#[derive(Clone)]
+struct LargeReply(Arc<Mutex<Option<Box<LargeAnswer>>>>);
 
 /// The previous window, to determine how much of it the client took while the permit was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +111,18 @@ impl LargeAnswer {
             begun: None,
             window: Window::FIRST,
         }
+    }
+
+    /// Returns the response of the service's method, which refers to this one.
+    pub fn reply(self: Box<Self>) -> tonic::Response<RangeResponse> {
+        let mut reply = tonic::Response::new(RangeResponse::default());
+        reply.extensions_mut().insert(LargeReply(Arc::new(Mutex::new(Some(self)))));
+        reply
+    }
+
+    /// Returns the large response to which a response refers.
+    pub fn take(extensions: &mut tonic::Extensions) -> Option<Box<LargeAnswer>> {
+        extensions.remove::<LargeReply>()?.0.lock().take()
     }
 
     /// Runs `work` on a blocking thread, with a permit.
