@@ -35,7 +35,7 @@ use crate::listen::{self, Permits};
 use crate::local::LocalConnection;
 use crate::socket::Socket;
 use admission::{Holder, MemoryLimit};
-use auth::{Origin, caller_of};
+use auth::{Connection, caller_of};
 use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
@@ -131,8 +131,8 @@ async fn accepted<C: CallHandler>(
     holder: Arc<Holder>,
 ) -> Option<ConnectionFuture> {
     let address = stream.peer_address();
-    let (stream, origin) = match tls {
-        None => (Stream::Plain(stream), Origin::new(number, address, None)),
+    let (stream, identified) = match tls {
+        None => (Stream::Plain(stream), Connection::new(number, address, None)),
         Some(acceptor) => {
             let given_up = async {
                 tokio::select! {
@@ -145,18 +145,18 @@ async fn accepted<C: CallHandler>(
             if common_name.is_some() {
                 holder.keep(); // The handshake has verified its certificate.
             }
-            (stream, Origin::new(number, address, common_name))
+            (stream, Connection::new(number, address, common_name))
         }
     };
-    connection(stream, traffic, &origin, &services, shared, holder).await
+    serve_connection(stream, traffic, &identified, &services, shared, holder).await
 }
 
 /// Reads the bytes that decide on the protocol. Each protocol has a separate future, so that a connection
 /// allocates memory only for its own.
-async fn connection<C: CallHandler>(
+async fn serve_connection<C: CallHandler>(
     stream: Stream,
     traffic: Traffic,
-    origin: &Origin,
+    identified: &Connection,
     services: &Services<C>,
     shared: PortShared,
     holder: Arc<Holder>,
@@ -164,7 +164,7 @@ async fn connection<C: CallHandler>(
     let is_secure = stream.is_secure();
     let mut socket = Socket::new(stream);
     let PortShared { totals, stop } = shared;
-    let totals = totals.of(origin.client.caller);
+    let totals = totals.of(identified.client.caller);
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
@@ -172,7 +172,7 @@ async fn connection<C: CallHandler>(
     };
     let local = || {
         let (totals, holder) = (Arc::clone(&totals), Arc::clone(&holder));
-        LocalConnection::new(origin.without_certificate(), services.limits, totals, holder, &stop)
+        LocalConnection::new(identified.without_certificate(), services.limits, totals, holder, &stop)
     };
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
@@ -181,7 +181,7 @@ async fn connection<C: CallHandler>(
                 false => (services.http.clone(), None),
             };
             let http = PlainHttp((traffic == Traffic::GrpcAndHttp).then_some(router));
-            let served = http2::Services { calls: services.calls.of(origin, &holder), http };
+            let served = http2::Services { calls: services.calls.of(identified, &holder), http };
             Some(Box::pin(http2::serve(socket, served, services.limits, totals, holder, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {

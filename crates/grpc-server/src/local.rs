@@ -12,7 +12,7 @@ use super::http2::{
     AnswerReader, CallHandler, CallerTotals, ConnectionLimits, ConnectionShared, serve_stream,
 };
 use admission::{ClientId, Holder};
-use auth::Origin;
+use auth::Connection;
 use process::shutdown::Stop;
 
 /// Concurrent calls per connection. Further ones wait for [`TURN_TIMEOUT`].
@@ -24,7 +24,7 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection for JSON calls. Cheap to clone.
 #[derive(Clone)]
 pub struct LocalConnection {
-    origin: Origin,
+    connection: Connection,
     /// Limits and counters, like on an HTTP/2 connection.
     pub shared: Arc<ConnectionShared>,
     calls: Arc<Semaphore>,
@@ -32,9 +32,9 @@ pub struct LocalConnection {
 }
 
 impl LocalConnection {
-    /// Calls of `origin`, within `limits`. `holder` has the place of the connection.
+    /// Calls of `connection`, within `limits`. `holder` has the place of the connection.
     pub fn new(
-        origin: Origin,
+        connection: Connection,
         limits: ConnectionLimits,
         totals: Arc<CallerTotals>,
         holder: Arc<Holder>,
@@ -42,19 +42,19 @@ impl LocalConnection {
     ) -> LocalConnection {
         let calls = CALLS_MAX.min(usize::try_from(limits.streams_max).unwrap_or(CALLS_MAX));
         LocalConnection {
-            origin,
+            connection,
             shared: Arc::new(ConnectionShared::new(limits, totals, stop.receiver())),
             calls: Arc::new(Semaphore::new(calls)),
             holder,
         }
     }
 
-    pub fn origin(&self) -> &Origin {
-        &self.origin
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub fn client(&self) -> ClientId {
-        self.origin.client
+        self.connection.client
     }
 
     /// The holder of the connection's place.
@@ -90,7 +90,7 @@ mod tests {
         let (_stopper, stop) = process::shutdown::stop();
         let limits = ConnectionLimits::for_tests(1 << 20);
         let connection =
-            LocalConnection::new(Origin::default(), limits, Arc::default(), Holder::new(), &stop);
+            LocalConnection::new(Connection::default(), limits, Arc::default(), Holder::new(), &stop);
         let mut turns = Vec::new();
         while let Some(turn) = connection.turn().await {
             turns.push(turn);

@@ -129,7 +129,7 @@ impl CallHandler for Echo {
     type Call = EchoMethod;
     type Long = std::convert::Infallible;
 
-    fn of(&self, _origin: &auth::Origin, _holder: &Arc<admission::Holder>) -> Echo {
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<admission::Holder>) -> Echo {
         Echo
     }
 

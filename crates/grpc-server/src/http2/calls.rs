@@ -12,7 +12,7 @@ use tonic::Status;
 use super::account::Room;
 use super::streaming::{Replies, Requests};
 use admission::{Holder, Pass};
-use auth::Origin;
+use auth::Connection;
 
 /// Serves the calls of one connection, inside its task.
 pub trait CallHandler: Clone + Send + Sync + 'static {
@@ -22,7 +22,7 @@ pub trait CallHandler: Clone + Send + Sync + 'static {
     type Long: LongAnswer;
 
     /// Returns the handler for one connection. It records the use of the connection in `holder`.
-    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self;
+    fn of(&self, connection: &Connection, holder: &Arc<Holder>) -> Self;
 
     /// Starts the call for a path such as `/etcdserverpb.KV/Put`, or rejects it by its headers. `timeout`
     /// is a `grpc-timeout` that was removed from them.

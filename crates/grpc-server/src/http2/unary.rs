@@ -65,17 +65,15 @@ pub(super) async fn answer<C: CallHandler>(
         Err(ReadError::Gone) => return,
     };
     let mut answering = pin!(async {
-        let (outcome, counted_body) = match read {
-            Ok((message, counted)) => {
+        let outcome = match read {
+            Ok(message) => {
                 // Not boxed: the method itself is.
                 let call = pin!(calls.unary(call, message, Room(&shared.account)));
-                (unless_reset(call, &writer).await?, counted)
+                unless_reset(call, &writer).await?
             }
-            Err(ReadError::Refused(status)) => (Err(status), None),
+            Err(ReadError::Refused(status)) => Err(status),
             Err(ReadError::Gone) => return None,
         };
-        // A long response retains its request until it starts.
-        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(Answer::Long(_))));
         let sent = match outcome {
             Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
             Ok(Answer::WithMetadata(metadata, message)) => {
@@ -167,7 +165,7 @@ async fn read_in_time(
     shared: &ConnectionShared,
     deadline: Option<Instant>,
     user: Option<u64>,
-) -> Result<UnaryMessage, ReadError> {
+) -> Result<Bytes, ReadError> {
     let mut reading = pin!(read_message(body, shared, user));
     // A small request has usually arrived already, and needs no timer.
     let first = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
@@ -181,10 +179,10 @@ async fn read_in_time(
 /// cancels it; for calls without a user, also until the client exceeds its quota.
 async fn read_before(
     deadline: Option<Instant>,
-    reading: impl Future<Output = Result<UnaryMessage, ReadError>>,
+    reading: impl Future<Output = Result<Bytes, ReadError>>,
     shared: &ConnectionShared,
     is_users: bool,
-) -> Result<UnaryMessage, ReadError> {
+) -> Result<Bytes, ReadError> {
     let latest = Instant::now() + BODY_TIMEOUT;
     let reading = async {
         tokio::select! {
@@ -205,18 +203,27 @@ async fn read_before(
     })
 }
 
-/// A message, and its count against the limits of `account`. A message that arrived in one frame is not
-/// counted.
-type UnaryMessage = (Bytes, Option<Body>);
+/// A message that counts against the limits of `account` until its last slice is dropped.
+struct CountedMessage {
+    bytes: Bytes,
+    _counted: Body,
+}
+
+impl AsRef<[u8]> for CountedMessage {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// Reads the message and returns the window as it arrives. Received bytes count against the limits of
 /// `account`, which flow control cannot replace: if the window were returned only for complete messages, a
-/// dozen large ones that arrive interleaved would use it up, and none could complete.
+/// dozen large ones that arrive interleaved would use it up, and none could complete. A message that arrived in
+/// one frame is not counted.
 async fn read_message(
     body: &mut BodyReader,
     shared: &ConnectionShared,
     user: Option<u64>,
-) -> Result<UnaryMessage, ReadError> {
+) -> Result<Bytes, ReadError> {
     let bytes_max = shared.limits.message_bytes_max;
     let mut gathered = BytesMut::new();
     let mut counted = None;
@@ -228,7 +235,7 @@ async fn read_message(
             let length = message_length(&part, bytes_max)?;
             if part.len() == PREFIX_BYTES + length {
                 part.advance(PREFIX_BYTES);
-                return Ok((part, None));
+                return Ok(part);
             }
         }
         let arrived = counted.get_or_insert_with(|| Body::new(&shared.account));
@@ -243,7 +250,11 @@ async fn read_message(
         match wanted {
             Some(wanted) if gathered.len() == wanted => {
                 gathered.advance(PREFIX_BYTES);
-                return Ok((gathered.freeze(), counted));
+                let bytes = gathered.freeze();
+                return Ok(match counted {
+                    Some(counted) => Bytes::from_owner(CountedMessage { bytes, _counted: counted }),
+                    None => bytes,
+                });
             }
             Some(wanted) if gathered.len() > wanted => {
                 return Err(ReadError::Refused(grpc_errors::more_than_one_message()));

@@ -46,7 +46,7 @@ impl CallHandler for ScriptedMethods {
     type Call = TestMethod;
     type Long = Infallible;
 
-    fn of(&self, _origin: &auth::Origin, _holder: &Arc<Holder>) -> ScriptedMethods {
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<Holder>) -> ScriptedMethods {
         self.clone()
     }
 

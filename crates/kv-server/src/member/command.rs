@@ -72,7 +72,7 @@ commands! {
     MemberChange: MemberChange -> Vec<Member>, Response::Members(members) => members;
 }
 
-/// Any change of users and roles but [`IssueToken`].
+/// Changes users and roles. [`IssueToken`] has a response of its own.
 impl Command for Change {
     type Response = Option<ResponseHeader>;
 

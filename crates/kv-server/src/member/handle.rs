@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Method;
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, ResponseHeader, alarm_request::AlarmAction,
 };
@@ -25,9 +26,9 @@ use super::hasher::Hasher;
 use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
-use crate::audit::AuditLog;
+use crate::audit::{AuditLog, AuditedCall};
 use admission::Admission;
-use auth::{Auth, Caller, CallerError, Credential};
+use auth::{Auth, Caller, CallerError, Requester};
 use config::{MemberLimits, Reconfiguration};
 use telemetry::metrics::{Metrics, Stage, timed};
 use telemetry::usage::Usage;
@@ -159,8 +160,9 @@ impl Member {
     }
 
     /// Authenticates a request. Waits until the entry that issued the token is applied on this member.
-    pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
-        match self.auth.caller(credential) {
+    pub async fn caller(&self, requester: &Requester) -> Result<Caller, tonic::Status> {
+        let identity = &requester.identity;
+        match self.auth.caller(identity) {
             Ok(caller) => Ok(caller),
             Err(CallerError::Refused(error)) => Err(grpc_errors::refused(error)),
             Err(CallerError::Unknown { issued_at }) => {
@@ -169,9 +171,14 @@ impl Member {
                     Box::pin(self.read_point()).await.map_err(grpc_errors::read_point)?;
                 }
                 let invalid = |_| grpc_errors::refused(api::Error::InvalidAuthToken);
-                self.auth.caller(credential).map_err(invalid)
+                self.auth.caller(identity).map_err(invalid)
             }
         }
+    }
+
+    /// Starts the line of a call in the audit log, if that is enabled.
+    pub fn audited(&self, requester: &Requester, method: Method) -> Option<AuditedCall> {
+        Some(self.audit.as_ref()?.begin(requester.clone(), method))
     }
 
     /// Waits until this member has applied all entries that were committed at the time of the call.

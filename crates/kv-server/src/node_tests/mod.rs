@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::listeners::ClientServices;
 use admission::Holder;
-use auth::Origin;
+use auth::Connection;
 use config::flags::{self, ParsedFlags};
 use grpc_server::Ends;
 use grpc_server::http2::{CallHandler, Services, serve};
@@ -194,9 +194,9 @@ struct PolledConnection {
 impl PolledConnection {
     fn open(alone: &Alone) -> PolledConnection {
         let services = alone.services();
-        let (origin, holder) = (Origin::default(), Holder::new());
+        let (client, holder) = (Connection::default(), Holder::new());
         let http = tower::service_fn(async |_| Ok(http::Response::new(tonic::body::Body::empty())));
-        let served = Services { calls: services.calls.of(&origin, &holder), http };
+        let served = Services { calls: services.calls.of(&client, &holder), http };
         let socket = TestSocket::default();
         let (io, limits) = (socket.clone(), services.limits);
         let task = Box::pin(async move {

@@ -1,18 +1,14 @@
 //! Header fields and caller identity of a call. Both may reject the call before its message is decoded.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::{Error, Method};
 use http::{HeaderMap, HeaderValue};
-use state_machine::Session;
 use tonic::{Request, Status};
 
 use super::methods::{self, Access, IntactRule, LearnerRule};
-use crate::audit::{AuditedCall, Who};
 use crate::member::Member;
-use admission::ClientId;
-use auth::{Caller, Credential, Origin};
+use auth::Requester;
 use grpc_server::http2::{PartRoom, Room};
 
 /// Header fields used by every call, found in one pass. The first value wins if a field is repeated.
@@ -57,65 +53,7 @@ impl<'h> KnownFields<'h> {
     }
 }
 
-/// The sender of a call: its connection, its address, and the token in its headers or its certificate.
-#[derive(Clone, Debug)]
-pub struct Requester {
-    pub client: ClientId,
-    pub address: Option<SocketAddr>,
-    pub credential: Credential,
-    /// Largest response that its transport can deliver. A delete with a larger one is rejected before it is
-    /// executed.
-    pub answer_bytes_max: usize,
-    /// Identity in the connection's certificate, for the audit log. None without a certificate.
-    certificate: Option<Arc<Session>>,
-}
-
-impl Requester {
-    /// Returns the sender of a call with these headers.
-    pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &KnownFields<'_>) -> Requester {
-        let credential = member.auth.credential(origin, headers, known.token, known.authorization);
-        let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
-        let client = member.auth.client(origin.client, &credential);
-        Requester { client, address: origin.address, credential, certificate, ..Requester::default() }
-    }
-
-    pub fn with_answers_of(self, answer_bytes_max: usize) -> Requester {
-        Requester { answer_bytes_max, ..self }
-    }
-
-    /// Returns the call for the audit log, if that is enabled.
-    pub fn audited(&self, member: &Member, method: Method) -> Option<AuditedCall> {
-        let log = member.audit.as_ref()?;
-        let Requester { address, credential, certificate, .. } = self;
-        let who = Who { credential: credential.clone(), address: *address, certificate: certificate.clone() };
-        Some(log.begin(who, method))
-    }
-
-    /// Returns the authenticated user, as a key for quotas.
-    pub fn user(&self) -> Option<u64> {
-        matches!(self.credential, Credential::Session(_) | Credential::Signed(_))
-            .then_some(self.client.caller)
-    }
-
-    /// Returns the caller with its current permissions.
-    pub async fn caller(&self, member: &Member) -> Result<Caller, Status> {
-        member.caller(&self.credential).await
-    }
-}
-
-impl Default for Requester {
-    fn default() -> Self {
-        Requester {
-            client: ClientId::default(),
-            address: None,
-            credential: Credential::None,
-            answer_bytes_max: usize::MAX,
-            certificate: None,
-        }
-    }
-}
-
-/// What the implementation of a method needs to serve one call. Cheap to clone.
+/// The call that the implementation of a method serves. Cheap to clone.
 #[derive(Clone)]
 pub struct ServedCall {
     pub member: Arc<Member>,
@@ -156,8 +94,8 @@ pub fn check_voter(member: &Member) -> Result<(), Error> {
 pub async fn authorize(member: &Member, requester: &Requester, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),
-        Access::User => requester.caller(member).await?.check_named().map_err(grpc_errors::refused),
-        Access::Root => requester.caller(member).await?.check_root().map_err(grpc_errors::refused),
+        Access::User => member.caller(requester).await?.check_named().map_err(grpc_errors::refused),
+        Access::Root => member.caller(requester).await?.check_root().map_err(grpc_errors::refused),
     }
 }
 

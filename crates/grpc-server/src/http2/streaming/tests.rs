@@ -29,7 +29,7 @@ impl CallHandler for EchoStreams {
     type Call = String;
     type Long = Infallible;
 
-    fn of(&self, _origin: &auth::Origin, _holder: &Arc<Holder>) -> EchoStreams {
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<Holder>) -> EchoStreams {
         self.clone()
     }
 

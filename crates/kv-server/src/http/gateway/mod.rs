@@ -91,7 +91,7 @@ struct GatewayCall {
 impl GatewayCall {
     /// Returns the dispatcher for calls of this connection.
     fn dispatcher(&self) -> Dispatcher {
-        self.gateway.dispatcher.of(self.connection.origin(), self.connection.holder())
+        self.gateway.dispatcher.of(self.connection.connection(), self.connection.holder())
     }
 
     /// Runs a conversion of a message of `bytes`.

@@ -39,7 +39,7 @@ impl AuthMethods for AuthCalls {
     ) -> Result<Reply<AuthStatusResponse>, Status> {
         let (requester, _) = self.0.parts(request);
         // Needs no token, but rejects an invalid one, as in etcd.
-        requester.caller(&self.0.member).await?;
+        self.0.member.caller(requester).await?;
         let state = self.state().await?;
         let header = self.0.member.header();
         let AuthState { enabled, revision, .. } = *state;

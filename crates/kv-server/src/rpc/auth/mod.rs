@@ -19,9 +19,10 @@ use bytes::Bytes;
 use state_machine::{AuthState, ROOT};
 use tonic::Status;
 
-use super::guard::{Requester, ServedCall};
+use super::guard::ServedCall;
 use crate::member::ProposeError;
-use auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
+use ::auth::Requester;
+use auth::{Caller, Decisive, HashError, SignError, Tokens, simple_token};
 
 /// Maximum number of password verifications per call, repeated after concurrent changes of users or roles.
 const TRIES_MAX: usize = 10;
@@ -40,7 +41,7 @@ fn hash_error(error: HashError) -> Status {
 impl AuthCalls {
     /// Proposes a change for a caller. Returns the header of the response.
     async fn change(&self, requester: &Requester, change: Change) -> Result<Option<ResponseHeader>, Status> {
-        let caller = requester.caller(&self.0.member).await?;
+        let caller = self.0.member.caller(requester).await?;
         let mut header = self.0.member.propose(&caller, change).await?;
         self.0.member.fill_header(&mut header);
         Ok(header)
@@ -55,7 +56,7 @@ impl AuthCalls {
     /// Like `state`, for methods of root. The caller is checked against the same state.
     async fn state_for_root(&self, requester: &Requester) -> Result<Arc<AuthState>, Status> {
         let state = self.state().await?;
-        requester.caller(&self.0.member).await?.check_root().map_err(grpc_errors::refused)?;
+        self.0.member.caller(requester).await?.check_root().map_err(grpc_errors::refused)?;
         Ok(state)
     }
 
@@ -66,7 +67,7 @@ impl AuthCalls {
         is_own: impl FnOnce(&AuthState, &Caller) -> bool,
     ) -> Result<Arc<AuthState>, Status> {
         let state = self.state().await?;
-        let caller = requester.caller(&self.0.member).await?;
+        let caller = self.0.member.caller(requester).await?;
         match caller.check_root() {
             Err(error)
                 if matches!(error, Error::PermissionDenied | Error::UserNotFound)
@@ -112,12 +113,7 @@ impl AuthCalls {
         if user.options.as_ref().is_some_and(|options| options.no_password) {
             return Ok(Err(grpc_errors::no_password_user()));
         }
-        let applicant = Applicant {
-            client: requester.client,
-            address: requester.address.map(|address| address.ip()),
-            user: name,
-        };
-        match self.0.member.auth.passwords.verify(applicant, password, user.password.clone()).await {
+        match self.0.member.auth.passwords.verify(requester, name, password, user.password.clone()).await {
             Ok(true) => {}
             Ok(false) => return refused(Error::AuthFailed),
             Err(error) => return Ok(Err(hash_error(error))),
@@ -157,12 +153,7 @@ impl AuthCalls {
     }
 
     async fn hash(&self, requester: &Requester, password: String) -> Result<Bytes, Status> {
-        let applicant = Applicant {
-            client: requester.client,
-            address: requester.address.map(|address| address.ip()),
-            user: "",
-        };
-        self.0.member.auth.passwords.hash(applicant, password).await.map_err(hash_error)
+        self.0.member.auth.passwords.hash(requester, password).await.map_err(hash_error)
     }
 }
 

@@ -20,7 +20,8 @@ use state_machine::command::{Change, MemberAdd, MemberUpdate};
 use tonic::{Request, Response, Status};
 
 use self::checks::MembersView;
-use super::guard::{Requester, ServedCall};
+use super::guard::ServedCall;
+use ::auth::Requester;
 use config::Urls;
 use data_dir::added_member_id;
 use telemetry::metrics::Reason;
@@ -68,7 +69,7 @@ impl ClusterCalls {
 
     /// Proposes the change and returns all members after it.
     async fn change(&self, requester: &Requester, change: Change) -> Result<Vec<MemberEntry>, Status> {
-        let caller = requester.caller(&self.0.member).await?;
+        let caller = self.0.member.caller(requester).await?;
         Ok(self.0.member.propose_change(&caller, change).await?)
     }
 

@@ -14,8 +14,9 @@ use watch::{CreateRequest, Encoder};
 
 use super::inner::Inner;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::rpc::guard::{Requester, ServedCall};
+use crate::rpc::guard::ServedCall;
 use crate::rpc::watch::{changed, review_now};
+use ::auth::Requester;
 
 /// Size of a chunk to encode.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -54,7 +55,7 @@ impl Follow {
         let ServedCall { member, requester, .. } = &inner.0;
         // Subscribed before the check, so that a later change triggers a new check.
         let changes = member.auth.changes.clone();
-        let caller = requester.caller(member).await.map_err(|_| FollowEnd::Ended)?;
+        let caller = member.caller(requester).await.map_err(|_| FollowEnd::Ended)?;
         let need = Need::Keys(KeyAccess::Read, request.keys());
         caller.check(&member.store, need).map_err(|_| FollowEnd::Ended)?;
         let stream = member.watching.open(inner.client()).await?;

@@ -25,7 +25,7 @@ pub struct Inner(pub ServedCall);
 impl Inner {
     /// Returns the connection of the call.
     pub fn client(&self) -> ClientId {
-        self.0.requester.client
+        self.0.requester.client()
     }
 
     /// Executes a linearizable range.
@@ -66,7 +66,7 @@ impl Inner {
 
     /// Rejects a caller that may not grant a lease.
     pub async fn check_named(&self) -> Result<(), Status> {
-        let caller = self.0.requester.caller(&self.0.member).await.map_err(grpc_errors::passed_on)?;
+        let caller = self.0.member.caller(&self.0.requester).await.map_err(grpc_errors::passed_on)?;
         caller.check_named().map_err(grpc_errors::refused).map_err(grpc_errors::passed_on)
     }
 

@@ -14,7 +14,7 @@ mod unary; // one request, one response
 use std::pin::pin;
 use std::sync::Arc;
 
-use ::auth::Origin;
+use ::auth::Connection;
 use admission::Holder;
 use api::etcdserverpb::ResponseHeader;
 use api::grpc::PREFIX_BYTES;
@@ -32,12 +32,13 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::concurrency::{self, WaitingPlaces};
-use super::guard::{self, KnownFields, Requester, ServedCall};
+use super::guard::{self, KnownFields, ServedCall};
 use super::methods::{self, Access};
 use super::{deadline, kv, lease};
 use crate::audit::{AuditSubject, AuditedCall};
 use crate::member::Member;
 use crate::peer::LeaseService;
+use ::auth::Requester;
 use unary::LongCall;
 
 /// Request bytes retained for the audit log until a call completes that may take hours. Of a longer request
@@ -48,10 +49,9 @@ const KEPT_BYTES_MAX: usize = 4 << 10;
 #[derive(Clone)]
 pub struct Dispatcher {
     shared: Arc<Shared>,
-    origin: Origin,
+    connection: Connection,
     /// The holder of the connection's place.
     holder: Arc<Holder>,
-    answer_bytes_max: usize,
 }
 
 /// State shared by all connections.
@@ -81,20 +81,19 @@ impl Dispatcher {
     pub fn new(member: Arc<Member>, leases: LeaseService, slow: SlowCalls, stop: Stop) -> Dispatcher {
         let (metrics, waiting) = (Arc::clone(&member.metrics), WaitingPlaces::new(stop));
         let shared = Shared { member, metrics, slow, leases, waiting };
-        let (origin, holder) = (Origin::default(), Holder::new());
-        Dispatcher { shared: Arc::new(shared), origin, holder, answer_bytes_max: usize::MAX }
+        Dispatcher { shared: Arc::new(shared), connection: Connection::default(), holder: Holder::new() }
     }
 
     /// Returns the dispatcher with another maximum size of responses.
     pub fn with_answers_of(self, answer_bytes_max: usize) -> Dispatcher {
-        Dispatcher { answer_bytes_max, ..self }
+        Dispatcher { connection: Connection { answer_bytes_max, ..self.connection }, ..self }
     }
 
     fn member(&self) -> &Arc<Member> {
         &self.shared.member
     }
 
-    /// Returns what a method needs to serve `call`.
+    /// Returns `call` for the implementation of its method.
     fn served(&self, call: &Call, room: PartRoom) -> ServedCall {
         ServedCall { member: Arc::clone(self.member()), requester: call.requester.clone(), room }
     }
@@ -156,7 +155,7 @@ impl Dispatcher {
         // Streams are audited when they have a message, and a rejected one has none.
         if let Err(status) = &permitted
             && call.method.kind() != CallKind::Unary
-            && let Some(audited) = call.requester.audited(self.member(), call.method)
+            && let Some(audited) = self.member().audited(&call.requester, call.method)
         {
             audited.end(Err(status));
         }
@@ -165,7 +164,7 @@ impl Dispatcher {
 
     /// Starts the line of a call in the audit log, if that is enabled.
     fn audited(&self, call: &Call, message: &Bytes) -> Option<Box<AuditedCall>> {
-        let line = call.requester.audited(self.member(), call.method)?;
+        let line = self.member().audited(&call.requester, call.method)?;
         let is_short =
             matches!(call.method, Method::KvPut | Method::KvRange | Method::KvTxn | Method::KvDeleteRange);
         Some(Box::new(if is_short || message.len() <= KEPT_BYTES_MAX {
@@ -181,9 +180,10 @@ impl CallHandler for Dispatcher {
     type Call = Call;
     type Long = LongCall;
 
-    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self {
-        let (shared, holder) = (Arc::clone(&self.shared), Arc::clone(holder));
-        Dispatcher { shared, origin: origin.clone(), holder, ..*self }
+    fn of(&self, connection: &Connection, holder: &Arc<Holder>) -> Self {
+        let answer_bytes_max = self.connection.answer_bytes_max;
+        let connection = Connection { answer_bytes_max, ..connection.clone() };
+        Dispatcher { shared: Arc::clone(&self.shared), connection, holder: Arc::clone(holder) }
     }
 
     /// Rejects calls to unknown methods, calls with a malformed deadline, and compressed ones.
@@ -197,8 +197,7 @@ impl CallHandler for Dispatcher {
         let (member, metrics) = (self.member(), &self.shared.metrics);
         let known = KnownFields::of(headers);
         metrics.calls.named_version(method, known.client_version.map(|version| version.as_bytes()));
-        let requester =
-            Requester::new(member, &self.origin, headers, &known).with_answers_of(self.answer_bytes_max);
+        let requester = member.auth.requester(&self.connection, headers, known.token, known.authorization);
         self.note_use(method, &requester);
         let span = metrics.traces.begin(method, headers);
         let deadline = deadline::of(&known, timeout).and_then(|deadline| match known.compression() {

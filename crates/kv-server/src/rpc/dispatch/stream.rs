@@ -6,7 +6,7 @@ use api::etcdserverpb::kv_server::Kv as _;
 use api::etcdserverpb::maintenance_server::Maintenance as _;
 use api::health::health_server::Health as _;
 use api::v3electionpb::election_server::Election as _;
-use api::{CallKind, Error, Method};
+use api::{Error, Method};
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use futures_util::stream::{Stream, StreamExt};
@@ -115,7 +115,7 @@ async fn send<T: Message>(
     let (_, mut messages, held) = response.into_parts();
     replies.open().map_err(gone)?;
     loop {
-        // Others wait for the memory of a response that holds some.
+        // A response with admitted memory is not delayed: other calls wait for that memory.
         if held.is_empty() {
             replies.ready().await;
         }
@@ -145,6 +145,7 @@ async fn early(loss: Option<LeaderLoss>, raised: Option<impl Future<Output = ()>
 mod tests {
     use super::*;
     use crate::member::Fence;
+    use api::CallKind;
     use futures_util::FutureExt;
 
     #[test]

@@ -26,7 +26,6 @@ use tonic::{Code, Request, Response, Status};
 
 use super::super::auth::AuthCalls;
 use super::super::cluster::ClusterCalls;
-use super::super::guard::Requester;
 use super::super::health::Health;
 use super::super::kv::LargeAnswer;
 use super::super::maintenance::Maintenance;
@@ -34,6 +33,7 @@ use super::super::methods;
 use super::super::repair::Repair;
 use super::{Call, Dispatcher, decoded, revision_in};
 use crate::member::Member;
+use ::auth::Requester;
 
 /// Size up to which a short transaction is decoded in the calling task. Larger ones use a blocking thread,
 /// since they may have thousands of operations. Other messages have few fields.
@@ -67,8 +67,8 @@ impl Dispatcher {
 
     /// Returns the name of the caller: its user, or its address.
     fn client(&self, requester: &Requester) -> String {
-        let caller = self.member().auth.user_of(&requester.credential);
-        let address = || requester.address.map_or_else(String::new, |address| address.ip().to_string());
+        let caller = self.member().auth.user_of(&requester.identity);
+        let address = || requester.ip().map_or_else(String::new, |address| address.to_string());
         caller.user().map_or_else(address, str::to_owned)
     }
 
@@ -99,7 +99,8 @@ impl Dispatcher {
             Method::KvDeleteRange => answer_of!(self.key_space(call, parts), delete_range),
             Method::KvTxn => {
                 let (member, mut service) = (self.member(), self.key_space(call, parts));
-                let admitted = admit_txn(member, call.requester.client, call.metadata, message, room).await?;
+                let admitted =
+                    admit_txn(member, call.requester.client(), call.metadata, message, room).await?;
                 let (request, memory) = admitted;
                 service.txn_memory = memory;
                 encoded(service.txn(Request::new(request)).await?)

@@ -27,8 +27,8 @@ use tonic::Status;
 
 use crate::member::Member;
 use crate::rpc::deadline;
-use admission::{Caller, blocking};
 use admission::{ClientId, Pass};
+use admission::{ReadGuard, blocking};
 use auth::Caller as Reader;
 use grpc_server::http2::{LongAnswer, Part, PartRoom, frame_prefix};
 use telemetry::metrics::UnderWay;
@@ -132,7 +132,7 @@ impl LargeAnswer {
     ) -> Result<(T, Pass), Status> {
         let turn = self.member.admission.windows.enter(self.client, 1).await;
         let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
-        let caller = Caller::default();
+        let caller = ReadGuard::default();
         let gone = caller.gone();
         let done = blocking(move || (work(&gone), turn)).await?;
         done.0.map(|made| (made, done.1)).map_err(grpc_errors::read)

@@ -54,8 +54,9 @@ use tonic::{Request, Response as Reply, Status};
 use super::answers;
 use super::large::LargeAnswer;
 use crate::member::{Command, Member};
-use crate::rpc::guard::{self, Requester, ServedCall};
+use crate::rpc::guard::{self, ServedCall};
 use crate::rpc::reply;
+use ::auth::Requester;
 
 pub async fn put(
     member: &Arc<Member>,
@@ -69,7 +70,8 @@ pub async fn put(
     member.metrics.keys.puts.inc();
     let memory = match request.prev_kv {
         true => {
-            Box::pin(answers::admit(member, requester.client, answers::of_put(&request), usize::MAX)).await?
+            Box::pin(answers::admit(member, requester.client(), answers::of_put(&request), usize::MAX))
+                .await?
         }
         false => None,
     };
@@ -89,7 +91,8 @@ pub async fn delete_range(
     let memory = match request.prev_kv {
         true => {
             let reads = answers::of_delete(&request);
-            Box::pin(answers::admit(member, requester.client, reads, requester.answer_bytes_max)).await?
+            Box::pin(answers::admit(member, requester.client(), reads, requester.connection.answer_bytes_max))
+                .await?
         }
         false => None,
     };
@@ -133,7 +136,7 @@ pub async fn valid_txn(
         let memory = match reads.is_empty() {
             true => None,
             // Its response may be smaller than its reads, which only apply knows.
-            false => Box::pin(answers::admit(member, requester.client, reads, usize::MAX)).await?,
+            false => Box::pin(answers::admit(member, requester.client(), reads, usize::MAX)).await?,
         };
         CountedAnswer { response: propose(member, requester, caller, request).await?, memory }
     };
@@ -153,7 +156,7 @@ async fn read_only_txn(
     if let Some(room) = room {
         room.wait().await;
     }
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     needs_of_txn(&request, &mut |need| caller.check(&member.store, need)).map_err(grpc_errors::refused)?;
     let meter = Small::default();
     if is_quick_txn(&request, quick_keys(member), |range| count(member, range, &meter)) {
@@ -167,7 +170,7 @@ async fn read_only_txn(
     }
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| read_txn(&store, &request, meter);
-    let (response, memory) = Box::pin(member.admission.read(requester.client, 0, read)).await?;
+    let (response, memory) = Box::pin(member.admission.read(requester.client(), 0, read)).await?;
     check_unchanged(member, &caller)?;
     Ok(CountedAnswer { response, memory: Some(memory) })
 }
@@ -221,7 +224,7 @@ pub async fn range_or_large(
         }
     };
     let answer =
-        LargeAnswer::new(Arc::clone(member), requester.client, caller, request, keys, room.for_parts());
+        LargeAnswer::new(Arc::clone(member), requester.client(), caller, request, keys, room.for_parts());
     Ok(RangedRequest::Large(Box::new(answer)))
 }
 
@@ -239,7 +242,7 @@ async fn admit_range(
     if !request.serializable {
         member.read_point().await.map_err(grpc_errors::read_point)?;
     }
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     check_range(member, &caller, request).map_err(grpc_errors::refused)?;
     Ok(caller)
 }
@@ -311,7 +314,7 @@ async fn read_wide(
 ) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
     let (store, request) = (member.store.clone(), request.clone());
     let read = move |meter: &dyn mvcc::Meter| state_machine::range(&store, &request, meter);
-    let answered = member.admission.read_up_to(bytes_max, requester.client, estimate, read).await?;
+    let answered = member.admission.read_up_to(bytes_max, requester.client(), estimate, read).await?;
     Ok(answered.map(|(response, memory)| CountedAnswer { response, memory: Some(memory) }))
 }
 
@@ -322,7 +325,7 @@ pub async fn compact(
 ) -> Result<CompactionResponse, Status> {
     let mut finished = member.checkpoints.compacted();
     let CompactionRequest { revision, physical } = request;
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     let mut response = propose(member, requester, caller, request).await?;
     if physical {
         // The sender is dropped with the store thread, which exits with the process.
@@ -341,7 +344,7 @@ async fn permitted(
     valid: Result<(), Error>,
     needs: impl Fn(&mut dyn FnMut(Need) -> Result<(), Error>) -> Result<(), Error>,
 ) -> Result<Caller, Status> {
-    let caller = requester.caller(member).await;
+    let caller = member.caller(requester).await;
     if matches!(caller, Ok(Caller::Unchecked)) {
         return caller;
     }
@@ -359,7 +362,7 @@ async fn permitted(
     }
     // This member may lag: permissions granted before the call started must be respected.
     Box::pin(member.read_point()).await.map_err(grpc_errors::read_point)?;
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     check(&caller).map_err(grpc_errors::refused)?;
     Ok(caller)
 }
@@ -374,11 +377,11 @@ async fn propose<C: Command>(
     let caller = match caller {
         Caller::Unchecked => caller,
         // Permissions may have changed while the call waited.
-        Caller::Unnamed | Caller::User { .. } => requester.caller(member).await?,
+        Caller::Unnamed | Caller::User { .. } => member.caller(requester).await?,
     };
     let command = member.encode(&caller, command)?;
     // Held until the response: it counts proposed commands, like the budget of proposals.
-    let _room = member.admission.command(requester.client, command.bytes.len()).await?;
+    let _room = member.admission.command(requester.client(), command.bytes.len()).await?;
     Ok(member.propose_encoded(command).await?)
 }
 
@@ -471,15 +474,15 @@ impl KvMethods for Kv {
         if !request.serializable {
             member.read_point().await.map_err(grpc_errors::read_point)?;
         }
-        let caller = requester.caller(member).await?;
+        let caller = member.caller(requester).await?;
         needs_of_range(&request, &mut |need| caller.check(&member.store, need))
             .map_err(grpc_errors::refused)?;
         let bytes = request.key.len() + request.range_end.len();
-        let share = member.admission.stream_keys(requester.client, bytes)?;
+        let share = member.admission.stream_keys(requester.client(), bytes)?;
         let chunk_bytes = member.limits.request_bytes_max.min(CHUNK_BYTES_MAX);
         let stream = RangeStream::new(member.store.clone(), request, chunk_bytes);
         let stream: Self::RangeStreamStream =
-            Box::pin(chunks(Arc::clone(member), requester.client, caller, stream));
+            Box::pin(chunks(Arc::clone(member), requester.client(), caller, stream));
         let mut reply = Reply::new(stream);
         // Held until the last chunk was taken, like each chunk's memory.
         reply.extensions_mut().insert(Arc::new(share));

@@ -12,7 +12,7 @@ use state_machine::{get, is_get, validate};
 
 use super::methods::check_range;
 use crate::member::Member;
-use crate::rpc::guard::Requester;
+use ::auth::Requester;
 use auth::Caller;
 use grpc_server::http2::{SendNow, frame_prefix};
 
@@ -37,7 +37,7 @@ pub fn range(member: &Member, requester: &Requester, message: &Bytes, send: &mut
     if !request.serializable || !is_get(&request) || validate::range(&request).is_err() {
         return None;
     }
-    let caller = member.auth.caller(&requester.credential).ok()?;
+    let caller = member.auth.caller(&requester.identity).ok()?;
     check_range(member, &caller, &request).ok()?;
     SCRATCH.with_borrow_mut(|Scratch { response, frame }| {
         let framed = frame_of(member, &caller, &request, response, frame);

@@ -16,10 +16,10 @@ use prost::Message;
 use state_machine::{KeyAccess, Need};
 use tonic::{Code, Status};
 
-use super::super::guard::Requester;
 use crate::audit::AuditSubject;
 use crate::member::{LeaseError, Member};
 use crate::peer::{LeaseService, PendingLease};
+use ::auth::Requester;
 use auth::CallerError;
 use grpc_server::http2::{Replies, Requests, framed};
 
@@ -84,7 +84,7 @@ fn may_begin(waiting: usize, leases: &LeaseService) -> bool {
 
 /// Checks that the user may write every key attached to the lease, as in etcd.
 fn check_renewal(member: &Member, requester: &Requester, id: i64) -> Result<(), Error> {
-    let caller = member.auth.caller(&requester.credential).map_err(|unresolved| match unresolved {
+    let caller = member.auth.caller(&requester.identity).map_err(|unresolved| match unresolved {
         CallerError::Refused(error) => error,
         CallerError::Unknown { .. } => Error::InvalidAuthToken,
     })?;
@@ -115,12 +115,12 @@ impl KeepAlive {
         let request = LeaseKeepAliveRequest::decode(message);
         let id = request.map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Stream))?.id;
         let checked = check_renewal(member, requester, id).map_err(grpc_errors::refused);
-        if let Some(call) = requester.audited(member, Method::LeaseKeepAlive) {
+        if let Some(call) = member.audited(requester, Method::LeaseKeepAlive) {
             call.end_of(AuditSubject::renewal(id), checked.as_ref().map(|()| None));
         }
         checked?;
         let header = member.header();
-        let renewed = leases.renew(requester.client, id).map_err(unanswered)?;
+        let renewed = leases.renew(requester.client(), id).map_err(unanswered)?;
         Ok(KeepAlive { id, header, renewed })
     }
 

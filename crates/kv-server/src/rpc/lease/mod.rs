@@ -21,11 +21,12 @@ use mvcc::{Meter, Store};
 use state_machine::{Failure, KeyAccess, LeaseTable, Need, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
-use super::guard::{Requester, ServedCall};
+use super::guard::ServedCall;
 use super::kv::check_quota;
 use super::reply;
 use crate::member::{Member, ProposeError};
 use crate::peer::LeaseService;
+use ::auth::Requester;
 use admission::{CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
@@ -62,7 +63,7 @@ pub async fn grant(
         if chooses {
             request.id = rand::random_range(1..=i64::MAX);
         }
-        let caller = requester.caller(member).await?;
+        let caller = member.caller(requester).await?;
         let granted = member.propose(&caller, request).await;
         // The chosen id is in use: probability 2^-63 times the number of leases.
         if chooses && matches!(&granted, Err(ProposeError::Refused(Error::LeaseExist))) {
@@ -81,7 +82,7 @@ impl LeaseCalls {
         requester: &Requester,
         request: LeaseRevokeRequest,
     ) -> Result<LeaseRevokeResponse, Status> {
-        let caller = requester.caller(&self.call.member).await?;
+        let caller = self.call.member.caller(requester).await?;
         let mut response = self.call.member.propose(&caller, request).await?;
         self.call.member.fill_header(&mut response.header);
         Ok(response)
@@ -92,11 +93,11 @@ impl LeaseCalls {
         requester: &Requester,
         request: LeaseTimeToLiveRequest,
     ) -> Result<CountedAnswer<LeaseTimeToLiveResponse>, Status> {
-        let remaining = self.leases.remaining(requester.client, request.id).await.map_err(unanswered)?;
+        let remaining = self.leases.remaining(requester.client(), request.id).await.map_err(unanswered)?;
         let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
             self.call.member.read_point().await.map_err(grpc_errors::read_point)?;
-            let caller = requester.caller(&self.call.member).await?;
+            let caller = self.call.member.caller(requester).await?;
             caller.check_named().map_err(grpc_errors::refused)?;
             let (store, id) = (self.call.member.store.clone(), request.id);
             // Checks a few keys first, so that a caller without permission does not cause a long list.
@@ -134,7 +135,7 @@ impl LeaseCalls {
             Err(Failure::Interrupted) => {}
             read => return read.map(CountedAnswer::small).map_err(grpc_errors::read),
         }
-        let (response, memory) = self.call.member.admission.read(requester.client, 0, read).await?;
+        let (response, memory) = self.call.member.admission.read(requester.client(), 0, read).await?;
         Ok(CountedAnswer { response, memory: Some(memory) })
     }
 }
@@ -206,7 +207,7 @@ impl LeaseMethods for LeaseCalls {
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Reply<LeaseLeasesResponse>, Status> {
         let (requester, _) = self.call.parts(request);
-        let caller = requester.caller(&self.call.member).await?;
+        let caller = self.call.member.caller(requester).await?;
         caller.check_named().map_err(grpc_errors::refused)?;
         let (store, table) = (self.call.member.store.clone(), self.leases.table().clone());
         let listed = self.read(requester, move |meter| list(&store, &caller, &table, meter)).await?;

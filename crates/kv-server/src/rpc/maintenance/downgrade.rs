@@ -4,7 +4,7 @@
 //! format, and no older version of a member that could join.
 
 use crate::member::Member;
-use crate::rpc::guard::Requester;
+use ::auth::Requester;
 use api::Error;
 use api::command::SetDowngrade;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
@@ -73,7 +73,7 @@ fn current(member: &Member) -> Result<Option<String>, Status> {
 }
 
 async fn record(member: &Member, requester: &Requester, target_version: String) -> Result<(), Status> {
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     Ok(member.propose(&caller, SetDowngrade { target_version }).await?)
 }
 

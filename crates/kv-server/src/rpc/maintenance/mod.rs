@@ -20,8 +20,9 @@ use state_machine::{Failure, Lineage};
 use tonic::{Request, Response as Reply, Status};
 
 use crate::member::Member;
-use crate::rpc::guard::{Requester, ServedCall};
+use crate::rpc::guard::ServedCall;
 use crate::rpc::snapshot;
+use ::auth::Requester;
 use admission::ClientId;
 use api::version;
 use telemetry::metrics::UnderWay;
@@ -88,7 +89,7 @@ async fn alarm(
     requester: &Requester,
     request: AlarmRequest,
 ) -> Result<AlarmResponse, Status> {
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     match AlarmAction::try_from(request.action) {
         Ok(AlarmAction::Get) => caller.check_named(),
         Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => caller.check_root(),
@@ -148,7 +149,7 @@ impl MaintenanceMethods for Maintenance {
     /// Returns the hash of the latest history: equal on members with equal state. etcd hashes its file's
     /// buckets here, which only bbolt could reproduce.
     async fn hash(&self, _request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
-        let client = self.0.requester.client;
+        let client = self.0.requester.client();
         let began = Instant::now();
         let hashed = hash(&self.0.member, client, 0).await?;
         self.0.member.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
@@ -158,9 +159,9 @@ impl MaintenanceMethods for Maintenance {
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Reply<HashKvResponse>, Status> {
-        let (Requester { client, .. }, request) = self.0.parts(request);
+        let (requester, request) = self.0.parts(request);
         let began = Instant::now();
-        let hashed = hash(&self.0.member, *client, request.revision).await?;
+        let hashed = hash(&self.0.member, requester.client(), request.revision).await?;
         self.0.member.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
         let mut response = HashKvResponse {
             header: self.0.member.header(),
@@ -201,7 +202,7 @@ impl MaintenanceMethods for Maintenance {
         &self,
         _request: Request<SnapshotRequest>,
     ) -> Result<Reply<Self::SnapshotStream>, Status> {
-        let client = self.0.requester.client;
+        let client = self.0.requester.client();
         Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0.member), client).await?)))
     }
 

@@ -16,7 +16,7 @@ use watch::{CreateRequest, Encoder};
 
 use crate::audit::AuditSubject;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::rpc::guard::Requester;
+use ::auth::Requester;
 use grpc_server::http2::{Replies, Requests, StreamGone};
 
 /// Maximum size of a chunk to encode: a socket takes it in one write, after which the task yields.
@@ -30,8 +30,8 @@ const REJECTED_AFTER: Duration = Duration::from_secs(2);
 pub async fn serve(member: &Member, requester: &Requester, requests: Requests, replies: Replies) -> Status {
     // In a box, and only if it may be bad: the future of every other stream stays small.
     let rejection =
-        member.auth.caller(&requester.credential).err().map(|_| Box::pin(reject(member, requester)));
-    let stream = match member.watching.open(requester.client).await {
+        member.auth.caller(&requester.identity).err().map(|_| Box::pin(reject(member, requester)));
+    let stream = match member.watching.open(requester.client()).await {
         Ok(stream) => stream,
         Err(WatchStopped) => return grpc_errors::stopped(),
     };
@@ -47,7 +47,7 @@ pub async fn serve(member: &Member, requester: &Requester, requests: Requests, r
 /// Returns the rejection of a token that names no user, [`REJECTED_AFTER`] it has turned out. Never, if it
 /// names one.
 async fn reject(member: &Member, requester: &Requester) -> Status {
-    match requester.caller(member).await {
+    match member.caller(requester).await {
         Err(status) if status.code() == Code::Unauthenticated => {
             tokio::time::sleep(REJECTED_AFTER).await;
             status
@@ -87,7 +87,7 @@ pub async fn review_now(
     requester: &Requester,
     stream: &WatchStream,
 ) -> Result<(), WatchStopped> {
-    stream.review(member.auth.user_of(&requester.credential)).await
+    stream.review(member.auth.user_of(&requester.identity)).await
 }
 
 /// Passes requests to the hub. Returns when the stream has to be closed, but not when the request side is.
@@ -141,7 +141,7 @@ async fn request(member: &Member, requester: &Requester, union: RequestUnion) ->
                 return WatchRequest::Create(request); // The hub rejects it. etcd checks this first.
             }
             let checked = check(member, requester, &request).await;
-            if let Some(call) = requester.audited(member, Method::Watch) {
+            if let Some(call) = member.audited(requester, Method::Watch) {
                 call.end_of(
                     AuditSubject::read(&request.key, &request.range_end),
                     checked.as_ref().map(|()| None),
@@ -160,7 +160,7 @@ async fn request(member: &Member, requester: &Requester, union: RequestUnion) ->
 /// Checks the keys that the hub will watch. A watcher keeps its permission, as in etcd, unless the member
 /// is configured to recheck watchers.
 async fn check(member: &Member, requester: &Requester, request: &CreateRequest) -> Result<(), Status> {
-    let caller = requester.caller(member).await?;
+    let caller = member.caller(requester).await?;
     let need = Need::Keys(KeyAccess::Read, request.keys());
     caller.check(&member.store, need).map_err(grpc_errors::refused)
 }

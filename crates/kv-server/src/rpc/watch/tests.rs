@@ -40,7 +40,7 @@ impl CallHandler for WatchedStreams {
     type Call = bool;
     type Long = Infallible;
 
-    fn of(&self, _origin: &auth::Origin, _holder: &Arc<Holder>) -> WatchedStreams {
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<Holder>) -> WatchedStreams {
         self.clone()
     }
 
