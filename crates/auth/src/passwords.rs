@@ -214,25 +214,26 @@ mod tests {
     async fn a_job_whose_caller_has_gone_is_not_begun() {
         let passwords = Passwords::start(4).unwrap();
         let (release, released) = sync_channel::<()>(0);
+        let (first, second) = (of(1), of(2));
         let released = Arc::new(Mutex::new(released));
         let threads = std::thread::available_parallelism().unwrap().get().div_ceil(2);
         let mut busy: Vec<_> = (0..threads)
             .map(|_| {
                 let released = Arc::clone(&released);
-                Box::pin(passwords.run(&of(1), "u", move || released.lock().recv().is_err()))
+                Box::pin(passwords.run(&first, "u", move || released.lock().recv().is_err()))
             })
             .collect();
         assert!(busy.iter_mut().all(|job| job.now_or_never().is_none()));
         let was_begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&was_begun);
-        let mut gone = Box::pin(passwords.run(&of(2), "u", move || begins.store(true, Ordering::SeqCst)));
+        let mut gone = Box::pin(passwords.run(&second, "u", move || begins.store(true, Ordering::SeqCst)));
         assert!((&mut gone).now_or_never().is_none());
         drop(gone);
         drop(release);
         for job in busy {
             assert!(job.await.unwrap());
         }
-        passwords.run(&of(2), "u", || ()).await.unwrap();
+        passwords.run(&second, "u", || ()).await.unwrap();
         assert!(!was_begun.load(Ordering::SeqCst));
     }
 

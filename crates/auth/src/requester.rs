@@ -43,8 +43,8 @@ pub struct Connection {
     pub address: Option<SocketAddr>,
     /// User of calls without a token.
     pub certificate: Option<Arc<Session>>,
-    /// Largest response that its transport can deliver. A delete with a larger one is rejected before it is
-    /// executed.
+    /// Largest response that its transport can deliver. A delete with a larger one is rejected
+    /// before it is executed.
     pub answer_bytes_max: usize,
 }
 

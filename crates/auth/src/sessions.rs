@@ -113,8 +113,8 @@ impl Auth {
         self.table.is_enabled()
     }
 
-    /// Returns the sender of a call on `connection`. Its identity is the header `token`, else `authorization`,
-    /// each with or without `Bearer `; else the certificate of its connection.
+    /// Returns the sender of a call on `connection`. Its identity is the header `token`, else
+    /// `authorization`, each with or without `Bearer `; else the certificate of its connection.
     pub fn requester(
         &self,
         connection: &Connection,

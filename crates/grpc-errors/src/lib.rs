@@ -327,8 +327,14 @@ pub fn unknown_format(flag: u8) -> Status {
     Status::internal(format!("grpc: received unexpected payload format {flag}"))
 }
 
+/// The call with a stream of responses has more than one request. The messages are grpc-go's.
 pub fn more_than_one_message() -> Status {
-    Status::internal("cardinality violation: a unary call carries one message")
+    Status::internal("cardinality violation: received multiple request messages for non-client-streaming RPC")
+}
+
+/// The call with a stream of responses has no request.
+pub fn no_message() -> Status {
+    Status::internal("cardinality violation: received no request message from non-client-streaming RPC")
 }
 
 /// The response exceeds gRPC's 32-bit length field.

@@ -77,7 +77,10 @@ impl LocalConnection {
     ) -> (AnswerReader, impl Future<Output = ()> + Send + 'static) {
         let (answers, stream) = AnswerReader::of(requests);
         let shared = Arc::clone(&self.shared);
-        (answers, async move { serve_stream(calls, call, stream, &shared).await })
+        (answers, async move {
+            let serve = move |requests, replies| async move { calls.stream(call, requests, replies).await };
+            serve_stream(serve, stream, &shared).await;
+        })
     }
 }
 

@@ -115,27 +115,28 @@ async fn every_method_rejects_a_malformed_call_with_the_same_status() {
         };
         let limit = 2 << 20;
         let cut = if is_stream { ("13", "unexpected EOF") } else { ("2", "unexpected EOF") };
+        let (none, two) = match is_stream {
+            true => (
+                ("13", "cardinality violation: received no request message from non-client-streaming RPC"),
+                (
+                    "13",
+                    "cardinality violation: received multiple request messages for non-client-streaming RPC",
+                ),
+            ),
+            false => (("2", "EOF"), ("0", "")),
+        };
         for (name, call, code, text) in [
-            ("no message", raw(&[], b"", true), "2", "EOF".to_owned()),
+            ("no message", raw(&[], b"", true), none.0, none.1.to_owned()),
             ("a cut message", raw(&[], &framed(&[0; 9])[..9], true), cut.0, cut.1.to_owned()),
-            (
-                "two messages",
-                raw(&[], &[&message[..], &message].concat(), true),
-                "13",
-                "cardinality".to_owned(),
-            ),
-            (
-                "trailing bytes",
-                raw(&[], &[&message[..], &[0, 0]].concat(), true),
-                "13",
-                if is_stream { "unexpected EOF" } else { "cardinality" }.to_owned(),
-            ),
+            ("two messages", raw(&[], &[&message[..], &message].concat(), true), two.0, two.1.to_owned()),
+            ("trailing bytes", raw(&[], &[&message[..], &[0, 0]].concat(), true), "0", String::new()),
             (
                 "compressed without a name",
                 raw(&[], &[&[1][..], &message[1..]].concat(), true),
                 "13",
                 "grpc: compressed flag set with identity or empty encoding".to_owned(),
             ),
+            // etcd reads compressed messages.
             (
                 "compressed",
                 raw(&[("grpc-encoding", "gzip")], &[&[1][..], &message[1..]].concat(), false),
@@ -162,6 +163,9 @@ async fn every_method_rejects_a_malformed_call_with_the_same_status() {
             ),
             ("undecodable", raw(&[], &framed(&[0x0a, 0x05, b'a']), true), "13", undecodable.to_owned()),
         ] {
+            if path.ends_with("Observe") && code == "0" {
+                continue; // It has no end.
+            }
             let status = call.status(member, path).await;
             if status.0 != code || !status.1.starts_with(&text) {
                 wrong.push(format!("{path}, {name}: {status:?}, not {code}, {text}"));

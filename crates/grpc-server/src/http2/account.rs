@@ -61,8 +61,7 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// [`UNSENT_BYTES_MAX`]: reads wait before they create theirs, and other kinds of calls should not wait for
 /// them.
 const CALLS_IF_FULL: usize = 64;
-/// Streams in both directions, and requests other than calls, that are open in the process. A million watchers need no more than
-/// a few thousand.
+/// Open streams and plain requests of the process. A million watchers need no more than a few thousand.
 const STREAMS_TOTAL: usize = 256 << 10;
 /// Number of streams that a connection may have in any case.
 const STREAMS_ALWAYS: usize = 16;
@@ -573,7 +572,7 @@ impl Drop for OpenStream {
     }
 }
 
-/// One request that is not a gRPC call, in a task of its own.
+/// A request that is not a gRPC call, in a separate task.
 pub(super) struct PlainRequest(OpenStream);
 
 impl PlainRequest {

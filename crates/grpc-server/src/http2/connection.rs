@@ -243,7 +243,9 @@ fn start<'a, C: CallHandler, S: HttpService>(
             match OpenStream::new(&shared.account) {
                 Ok(open) => {
                     let (calls, stream) = (calls.clone(), (reader, writer, open));
-                    StartedCall::Stream(streaming::serve(calls, call, stream, shared))
+                    let serve =
+                        move |requests, replies| async move { calls.stream(call, requests, replies).await };
+                    StartedCall::Stream(streaming::serve(serve, stream, shared))
                 }
                 Err(status) => {
                     let _client_is_gone = send_status(&mut writer, status);

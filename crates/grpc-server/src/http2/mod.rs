@@ -1,7 +1,7 @@
 //! One HTTP/2 connection of a client, served by one task.
 //!
 //! ```text
-//!                      ┌─ unary call ──▶ read one message ──▶ CallHandler::unary ──▶ headers, message, trailers
+//!                      ┌─ unary call ──▶ read one message ──▶ CallHandler::unary ──▶ response
 //! accept a stream ─────┤      (a future inside this task: no task per call)
 //!                      ├─ stream of requests or responses ──▶ CallHandler::stream   (also inside this task)
 //!                      └─ no gRPC call ──▶ HTTP service, a separate task per request

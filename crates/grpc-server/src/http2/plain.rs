@@ -72,7 +72,7 @@ pub(super) fn spawn<S: HttpService>(
     let (service, stop) = (service.clone(), shared.stop.clone());
     let request = head.request(Body::new(PlainBody::new(reader, stop.clone())));
     tokio::spawn(async move {
-        // A request with a disconnected client is dropped here, while it waits.
+        // Dropped when the client disconnects.
         let answered = unless_reset(service.oneshot(request), &mut writer).await;
         drop(counted_head);
         if let Ok(Ok(response)) = answered {
@@ -167,7 +167,7 @@ async fn next_frame(
 struct PlainBody {
     reader: BodyReader,
     stop: watch::Receiver<bool>,
-    /// Completes when a stopping member no longer waits for the rest. Created when the body has to wait.
+    /// Completes when a stopping member no longer reads requests. Created when the body is pending.
     stopped: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 

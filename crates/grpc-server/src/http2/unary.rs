@@ -2,12 +2,13 @@
 //!
 //! A waiting call needs no task. Its message is copied out of the receive buffer if it arrived in one small
 //! DATA frame, is a slice of the buffer if the frame was larger, and is gathered into one buffer otherwise.
-//! A call that does not wait needs no future and no copy of its message.
+//! A call that does not wait needs no future and no copy of its message. Bytes after the message are
+//! discarded as they arrive, as by grpc-go.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
 use ::http2::{EndOfBody, StreamEnded};
@@ -22,11 +23,8 @@ use super::account::{Account, Body, Room, counted};
 use super::calls::{Answer, CallHandler};
 use super::grpc::{self, AT_ONCE_BYTES_MAX, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_data, send_status};
 use super::long;
-use super::shared::{ConnectionShared, stopped_for_requests};
+use super::shared::{BODY_TIMEOUT, ConnectionShared, stopped_for_requests};
 use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire, response_block};
-
-/// Time for a complete request to arrive: 2 MiB at 35 KB/s.
-pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The content type of responses.
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -59,54 +57,33 @@ pub(super) async fn answer<C: CallHandler>(
     shared: &ConnectionShared,
 ) {
     let read = read_in_time(&mut body, shared, C::deadline(&call), C::user(&call)).await;
-    let mut rest = match &read {
-        Ok(_) => (!has_ended(&mut body)).then_some(body),
-        Err(ReadError::Refused(_)) => None,
+    let ends_later = read.is_ok() && !has_ended(&mut body);
+    if ends_later {
+        body.discard_when_dropped();
+    }
+    drop(body);
+    let outcome = match read {
+        Ok(message) => {
+            // Not boxed: the method itself is.
+            let call = pin!(calls.unary(call, message, Room(&shared.account)));
+            let Some(outcome) = unless_reset(call, &writer).await else { return };
+            outcome
+        }
+        Err(ReadError::Refused(status)) => Err(status),
         Err(ReadError::Gone) => return,
     };
-    let mut answering = pin!(async {
-        let outcome = match read {
-            Ok(message) => {
-                // Not boxed: the method itself is.
-                let call = pin!(calls.unary(call, message, Room(&shared.account)));
-                unless_reset(call, &writer).await?
-            }
-            Err(ReadError::Refused(status)) => Err(status),
-            Err(ReadError::Gone) => return None,
-        };
-        let sent = match outcome {
-            Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
-            Ok(Answer::WithMetadata(metadata, message)) => {
-                send_with_metadata(&mut writer, *metadata, message, &shared.account).await
-            }
-            // Boxed to keep the future of every other call small.
-            Ok(Answer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
-            Err(status) => send_status(&mut writer, status),
-        };
-        sent.ok()
-    });
-    let answered = poll_fn(|context| match poll_excess(&mut rest, context) {
-        Poll::Ready(()) => Poll::Ready(None),
-        Poll::Pending => answering.as_mut().poll(context),
-    });
-    if answered.await.is_some()
-        && let Some(rest) = rest
-    {
-        Box::pin(wait_for_end(rest, shared)).await;
-    }
-}
-
-/// Ready when data follows the single message of a call. The data and its stream are then dropped, because
-/// they would otherwise be held while the call waits.
-fn poll_excess(rest: &mut Option<BodyReader>, context: &mut Context<'_>) -> Poll<()> {
-    while let Some(body) = rest {
-        match ready!(body.poll_data(context)) {
-            Some(Ok(part)) if part.is_empty() => {}
-            Some(Ok(_)) => return Poll::Ready(()),
-            Some(Err(_)) | None => *rest = None,
+    let sent = match outcome {
+        Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
+        Ok(Answer::WithMetadata(metadata, message)) => {
+            send_with_metadata(&mut writer, *metadata, message, &shared.account).await
         }
+        // Boxed to keep the future of every other call small.
+        Ok(Answer::Long(answer)) => Box::pin(long::send(&mut writer, *answer, shared.stopped())).await,
+        Err(status) => send_status(&mut writer, status),
+    };
+    if sent.is_ok() && ends_later {
+        Box::pin(wait_for_end(&mut writer, shared)).await;
     }
-    Poll::Pending
 }
 
 /// Reports whether the client has closed its side. END_STREAM may arrive in a separate frame, after the
@@ -125,13 +102,9 @@ fn has_ended(body: &mut BodyReader) -> bool {
 
 /// Keeps the stream open after the response until its client has closed it. A client may treat a reset
 /// before that as a failure.
-async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
-    let ended = async {
-        // Data after the single message is an error, and resets the stream.
-        while rest.data().await.is_some_and(|part| part.is_ok_and(|part| part.is_empty())) {}
-    };
+async fn wait_for_end(writer: &mut StreamWriter, shared: &ConnectionShared) {
     tokio::select! {
-        () = ended => {}
+        () = poll_fn(|context| writer.poll_request_end(context)) => {}
         () = tokio::time::sleep(BODY_TIMEOUT) => {}
         () = shared.stopped() => {}
     }
@@ -217,8 +190,8 @@ impl AsRef<[u8]> for CountedMessage {
 
 /// Reads the message and returns the window as it arrives. Received bytes count against the limits of
 /// `account`, which flow control cannot replace: if the window were returned only for complete messages, a
-/// dozen large ones that arrive interleaved would use it up, and none could complete. A message that arrived in
-/// one frame is not counted.
+/// dozen large ones that arrive interleaved would use it up, and none could complete. A message that arrived
+/// in one frame is not counted.
 async fn read_message(
     body: &mut BodyReader,
     shared: &ConnectionShared,
@@ -237,6 +210,10 @@ async fn read_message(
                 part.advance(PREFIX_BYTES);
                 return Ok(part);
             }
+            if part.len() > PREFIX_BYTES + length {
+                // A slice would pin the rest.
+                return Ok(Bytes::copy_from_slice(&part[PREFIX_BYTES..][..length]));
+            }
         }
         let arrived = counted.get_or_insert_with(|| Body::new(&shared.account));
         arrived.add(part.len(), user).map_err(ReadError::Refused)?;
@@ -248,16 +225,14 @@ async fn read_message(
             wanted = Some(PREFIX_BYTES + length);
         }
         match wanted {
-            Some(wanted) if gathered.len() == wanted => {
+            Some(wanted) if gathered.len() >= wanted => {
+                gathered.truncate(wanted);
                 gathered.advance(PREFIX_BYTES);
                 let bytes = gathered.freeze();
                 return Ok(match counted {
                     Some(counted) => Bytes::from_owner(CountedMessage { bytes, _counted: counted }),
                     None => bytes,
                 });
-            }
-            Some(wanted) if gathered.len() > wanted => {
-                return Err(ReadError::Refused(grpc_errors::more_than_one_message()));
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::Context;
 
 use admission::Holder;
 use h2::client::{ResponseFuture, SendRequest};

@@ -23,7 +23,7 @@ use serde::Serialize;
 use state_machine::KeyAccess;
 use state_machine::command::{DecodeError, SHORT_TXN_FIELDS_MAX, TxnPart, TxnReader};
 
-use crate::rpc::methods::{self, Effect};
+use crate::methods::{self, Effect};
 use auth::Caller;
 
 /// Maximum number of ranges in a line.

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use state_machine::Response;
 use state_machine::command::{Kind, LeaseExpire, LeaseRenew, MemberChange};
 
-/// A command that applies with a response of one type.
+/// A command with a typed response.
 pub trait Command {
     type Response;
 
     fn into_kind(self) -> Kind;
 
-    /// Returns the response, or None if it is the response of another command.
+    /// Returns the response if it matches the command.
     fn response(response: Response) -> Option<Self::Response>;
 }
 
@@ -72,7 +72,7 @@ commands! {
     MemberChange: MemberChange -> Vec<Member>, Response::Members(members) => members;
 }
 
-/// Changes users and roles. [`IssueToken`] has a response of its own.
+/// Changes users and roles. [`IssueToken`] has another response.
 impl Command for Change {
     type Response = Option<ResponseHeader>;
 

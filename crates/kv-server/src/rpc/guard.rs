@@ -6,8 +6,8 @@ use api::{Error, Method};
 use http::{HeaderMap, HeaderValue};
 use tonic::{Request, Status};
 
-use super::methods::{self, Access, IntactRule, LearnerRule};
 use crate::member::Member;
+use crate::methods::{self, Access, IntactRule, LearnerRule};
 use auth::Requester;
 use grpc_server::http2::{PartRoom, Room};
 
@@ -73,8 +73,7 @@ impl ServedCall {
     }
 }
 
-/// Rejects a call with metadata that this member cannot satisfy, a call that its learners do not serve, and
-/// one that a corrupt member must not serve.
+/// Checks whether this member can serve a call: its metadata, the rule for learners, and the fence.
 pub fn check(member: &Member, method: Method, known: &KnownFields<'_>) -> Result<(), Error> {
     check_against(known, || member.status().leader.is_some())?;
     match methods::of(method).learner {

@@ -7,8 +7,6 @@
 //! Order of checks in every method, which determines the error that clients see: decoding, the client's
 //! metadata, quota, validation, consensus or read.
 
-pub(crate) mod methods; // the table of methods
-
 mod guard; // metadata and sender of a call
 
 pub(crate) mod deadline; // deadlines set by clients

@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 use super::super::account::{Account, LOOK_AGAIN, OpenStream, PartRoom, Room, counted};
-use super::super::calls::CallHandler;
 use super::super::grpc::{
     HEADERS, PREFIX_BYTES, Prefix, send_deadline, send_status, send_status_after_headers,
 };
@@ -22,21 +21,19 @@ use super::super::wire::{BodyReader, StreamWriter};
 use super::local::{AnswerSink, RequestSource, StreamEnds};
 use super::requests::{RequestStream, Requests};
 
-/// Serves one call. Its stream is counted until then.
-pub(crate) async fn serve<C: CallHandler>(
-    calls: C,
-    call: C::Call,
+/// Serves one call with `serve`. Its stream is counted until then.
+pub(crate) async fn serve<F: Future<Output = Status>>(
+    serve: impl FnOnce(Requests, Replies) -> F,
     (body, writer, _open): (BodyReader, StreamWriter, OpenStream),
     shared: &ConnectionShared,
 ) {
     let stream = StreamEnds { source: RequestSource::Wire(body), sink: AnswerSink::Wire(writer) };
-    serve_stream(calls, call, stream, shared).await;
+    serve_stream(serve, stream, shared).await;
 }
 
 /// Serves one call, which may use another transport than HTTP/2.
-pub async fn serve_stream<C: CallHandler>(
-    calls: C,
-    call: C::Call,
+pub async fn serve_stream<F: Future<Output = Status>>(
+    serve: impl FnOnce(Requests, Replies) -> F,
     StreamEnds { source, sink }: StreamEnds,
     shared: &ConnectionShared,
 ) {
@@ -46,7 +43,7 @@ pub async fn serve_stream<C: CallHandler>(
     let outgoing = Outgoing::new(sink);
     let replies = Replies::new(&outgoing, &shared.account);
     let ended = {
-        let mut serving = pin!(calls.stream(call, requests, replies));
+        let mut serving = pin!(serve(requests, replies));
         let mut stopped = pin!(shared.stopped());
         poll_fn(|context| {
             if is_local {
@@ -173,7 +170,7 @@ impl Replies {
         self.outgoing.lock().opened().map(drop)
     }
 
-    /// Returns the accounting of the connection's responses, for a method that waits for it.
+    /// Returns the accounting of the connection's responses.
     pub fn for_parts(&self) -> PartRoom {
         Room(&self.account).for_parts()
     }
@@ -211,7 +208,7 @@ impl Replies {
     }
 
     /// Sends a whole message, accounted for until it is sent. The stream of a client that is too slow is
-    /// reset; a caller in this process has a limit of its own.
+    /// reset; the gateway has a separate limit.
     pub async fn send_in_time(&mut self, message: Bytes) -> Result<(), StreamGone> {
         let is_local = matches!(self.outgoing.lock().sink, AnswerSink::Local(_));
         let (began, bytes) = (Instant::now(), message.len());

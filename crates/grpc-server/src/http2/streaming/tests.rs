@@ -338,7 +338,7 @@ async fn a_stop_ends_streams_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_call_with_one_request_takes_one_that_comes_in_time() {
     for (bytes, ends, code, seconds) in [
-        (Bytes::new(), true, "2", 0),
+        (Bytes::new(), true, "13", 0),
         (Bytes::new(), false, "4", 60),
         (message(10).slice(..7), true, "13", 0),
         (message(10).slice(..7), false, "4", 60),
@@ -353,8 +353,8 @@ async fn a_call_with_one_request_takes_one_that_comes_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_take_a_response_with_memory_is_reset() {
-    for (takes, wanted) in [(true, "sent: true"), (false, "sent: false")] {
+async fn a_client_that_does_not_take_a_response_with_memory_is_given_up() {
+    for takes in [true, false] {
         let mut bench = StreamBench::new().await;
         let (response, mut requests) = bench.open("/one").await;
         requests.send_data(message(100_000), true).unwrap();
@@ -363,7 +363,8 @@ async fn a_client_that_does_not_take_a_response_with_memory_is_reset() {
         if takes {
             read(&mut body, 100_005).await;
         }
-        assert_eq!(bench.event().await, wanted);
+        // A client that takes none of its responses may lose its connection first.
+        assert_eq!(bench.event().await == "sent: true", takes);
         assert_eq!(began.elapsed().as_secs() >= 60, !takes);
     }
 }

@@ -13,8 +13,8 @@ use super::answers::{AnswerMessage, CallAnswers, OneAnswer, refused_answer};
 use super::head::metadata;
 use super::values::Values;
 use super::{GatewayCall, refusal, write};
+use crate::methods;
 use crate::rpc::Dispatcher;
-use crate::rpc::methods;
 use grpc_server::http2::{Answer, BegunCall, CallHandler};
 
 /// Base64 takes four bytes for three; names and numbers take the rest.

@@ -11,6 +11,8 @@
 mod stream; // streams of requests or responses
 mod unary; // one request, one response
 
+mod long; // responses that are produced while they are sent
+
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -33,13 +35,13 @@ use tonic::{Code, Status};
 
 use super::concurrency::{self, WaitingPlaces};
 use super::guard::{self, KnownFields, ServedCall};
-use super::methods::{self, Access};
 use super::{deadline, kv, lease};
 use crate::audit::{AuditSubject, AuditedCall};
 use crate::member::Member;
+use crate::methods::{self, Access};
 use crate::peer::LeaseService;
 use ::auth::Requester;
-use unary::LongCall;
+use long::LongCall;
 
 /// Request bytes retained for the audit log until a call completes that may take hours. Of a longer request
 /// only the audit subject is retained.
@@ -142,7 +144,7 @@ impl Dispatcher {
         let permitted = pin!(async {
             match methods::of(call.method).access {
                 Access::Open | Access::Keys => {} // Checked by the method itself, if necessary.
-                // In a box, so that the future of a hot call stays small.
+                // Boxed to keep the future of a hot call small.
                 access @ (Access::User | Access::Root) => Box::pin(self.authorize(call, access)).await?,
             }
             work.await
@@ -162,7 +164,7 @@ impl Dispatcher {
         permitted
     }
 
-    /// Starts the line of a call in the audit log, if that is enabled.
+    /// Starts the call's line in the audit log, if that is enabled.
     fn audited(&self, call: &Call, message: &Bytes) -> Option<Box<AuditedCall>> {
         let line = self.member().audited(&call.requester, call.method)?;
         let is_short =

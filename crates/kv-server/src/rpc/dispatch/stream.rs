@@ -17,11 +17,11 @@ use tonic::{Code, Request, Response, Status};
 
 use super::super::health::Health;
 use super::super::maintenance::Maintenance;
-use super::super::methods::{self, IntactRule};
 use super::super::{lease, watch};
 use super::{Call, Dispatcher, decoded, revision_in};
 use crate::audit::AuditedCall;
 use crate::member::LeaderLoss;
+use crate::methods::{self, IntactRule};
 
 impl Dispatcher {
     /// Serves a call until it completes, fails, or has to end early.
@@ -54,7 +54,7 @@ impl Dispatcher {
             Method::LeaseKeepAlive => {
                 lease::keep_alive(member, &self.shared.leases, requester, requests, replies).await
             }
-            // In a box, so that the future of an idle watch stream stays small.
+            // Boxed to keep the future of an idle watch stream small.
             _ => Box::pin(self.responses(call, requests, replies)).await,
         }
     }

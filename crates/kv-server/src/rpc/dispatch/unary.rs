@@ -7,7 +7,6 @@ use api::etcdserverpb::cluster_server::Cluster as _;
 use api::etcdserverpb::kv_server::Kv as _;
 use api::etcdserverpb::lease_server::Lease as _;
 use api::etcdserverpb::maintenance_server::Maintenance as _;
-use api::grpc::PREFIX_BYTES;
 use api::health::health_server::Health as _;
 use api::kvserver::repair_server::Repair as _;
 use api::v3electionpb::election_server::Election as _;
@@ -16,23 +15,22 @@ use api::{Error, Method};
 use base::ClientId;
 use bytes::Bytes;
 use grpc_errors::RequestForm;
-use grpc_server::http2::{Answer, LongAnswer, Part, Room, framed};
+use grpc_server::http2::{Answer, Room, framed};
 use prost::Message;
 use state_machine::command::{self, DecodeError, SHORT_TXN_FIELDS_MAX};
 use state_machine::validate;
 use std::sync::Arc;
-use telemetry::metrics::CallInProgress;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::super::auth::AuthCalls;
 use super::super::cluster::ClusterCalls;
 use super::super::health::Health;
 use super::super::kv::LargeAnswer;
 use super::super::maintenance::Maintenance;
-use super::super::methods;
 use super::super::repair::Repair;
 use super::{Call, Dispatcher, decoded, revision_in};
 use crate::member::Member;
+use crate::methods;
 use ::auth::Requester;
 
 /// Size up to which a short transaction is decoded in the calling task. Larger ones use a blocking thread,
@@ -247,60 +245,4 @@ async fn convert_txn(
     // The memory is held until decoding finishes, even if the call is cancelled.
     let read = move || (read_txn(message, ops_max, usize::MAX), Some(Box::new(memory)));
     admission.convert(client, read).await
-}
-
-/// A call that completes when the last bytes of its response are produced.
-pub struct LongCall {
-    inner: LargeAnswer,
-    counted: CallInProgress,
-    /// Size of the whole message with its prefix; 0 before it starts.
-    bytes: u64,
-}
-
-impl LongCall {
-    pub(super) fn new(inner: LargeAnswer, counted: CallInProgress) -> LongCall {
-        LongCall { inner, counted, bytes: 0 }
-    }
-}
-
-impl LongAnswer for LongCall {
-    async fn begin(&mut self) -> Result<u64, Status> {
-        let begun = self.inner.begin().await;
-        match &begun {
-            Ok(bytes) => self.bytes = *bytes,
-            Err(status) => self.counted.end(status.code()),
-        }
-        begun
-    }
-
-    async fn part(&mut self, position: u64) -> Result<Part, Status> {
-        let part = self.inner.part(position).await;
-        match &part {
-            Ok(part) if position + part.len() as u64 == self.bytes => {
-                let bytes = usize::try_from(self.bytes).expect("a message is at most 4 GiB");
-                self.counted.sent(bytes.saturating_sub(PREFIX_BYTES));
-                self.counted.end(Code::Ok);
-            }
-            Ok(_) => {}
-            Err(status) => self.counted.end(status.code()),
-        }
-        part
-    }
-
-    async fn room(&self) {
-        self.inner.room().await;
-    }
-
-    fn counted(&self, sent: Bytes) -> Bytes {
-        self.inner.counted(sent)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.inner.is_wanted()
-    }
-
-    fn unread(&mut self) {
-        self.counted.end(Code::Cancelled);
-        self.inner.unread();
-    }
 }

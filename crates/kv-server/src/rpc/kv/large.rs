@@ -113,7 +113,7 @@ impl LargeAnswer {
         }
     }
 
-    /// Returns the response of the service's method, which refers to this one.
+    /// Returns a response that refers to this one.
     pub fn reply(self: Box<Self>) -> tonic::Response<RangeResponse> {
         let mut reply = tonic::Response::new(RangeResponse::default());
         reply.extensions_mut().insert(LargeReply(Arc::new(Mutex::new(Some(self)))));

@@ -436,7 +436,7 @@ fn chunks(
     })
 }
 
-/// The methods of the service, for one call.
+/// The methods of the service.
 pub struct Kv {
     pub call: ServedCall,
     /// Memory of a transaction that is not short, until its response. Boxed to keep the future of every other

@@ -1,5 +1,5 @@
 //! The table of methods: permissions, effect on the state, members that serve it, and paths in the JSON
-//! gateway. Its path in gRPC and its kind are those of [`Method`]; `dispatch` calls it by name.
+//! gateway. [`Method`] has its gRPC path and its kind; `dispatch` calls it by name.
 //!
 //! The match is exhaustive: a method added to the protobuf files does not compile without a row here.
 
