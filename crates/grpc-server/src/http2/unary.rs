@@ -9,7 +9,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use ::http2::{EndOfBody, StreamEnded};
 use bytes::{Buf, Bytes, BytesMut};

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use admission::Holder;
 use h2::client::{ResponseFuture, SendRequest};
