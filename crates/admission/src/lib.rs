@@ -15,5 +15,5 @@ pub use gate::{Bounds, Gate};
 pub use memory::follow as follow_memory;
 pub use memory::{MemoryLimit, SMALL_GRANT_BYTES};
 pub use places::{Holder, Place, Places};
-pub use reads::{Admission, Caller, CountedAnswer, PAIR_BYTES, SMALL_BYTES, Small, blocking, charged};
+pub use reads::{Admission, CountedAnswer, PAIR_BYTES, ReadGuard, SMALL_BYTES, Small, blocking, charged};
 pub use shares::{Share, Shares};

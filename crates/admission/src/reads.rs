@@ -263,7 +263,7 @@ impl Admission {
             };
             let turn = timed(Stage::Admission, self.turns.enter(client, 1)).await;
             let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
-            let caller = Caller::default();
+            let caller = ReadGuard::default();
             let (meter, read) = (Allowance::new(memory, bytes_max, &caller), Arc::clone(&read));
             let done = in_turn(turn, move || {
                 let answer = read(&meter);
@@ -300,7 +300,7 @@ impl Admission {
     ) -> Result<T, Status> {
         let turn = timed(Stage::Admission, gate.enter(client, 1)).await;
         let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
-        let caller = Caller::default();
+        let caller = ReadGuard::default();
         let gone = caller.gone();
         let done = in_turn(turn, move || work(&gone));
         timed(Stage::Read, done).await?.map_err(grpc_errors::read)
@@ -355,26 +355,26 @@ pub fn charged(frame: Bytes, memory: Option<Pass>) -> Bytes {
 
 /// Held by the task waiting for a read; dropping it cancels the read.
 #[derive(Default)]
-pub struct Caller {
+pub struct ReadGuard {
     gone: Arc<AtomicBool>,
 }
 
-impl Caller {
-    pub fn gone(&self) -> CallerGone {
-        CallerGone(Arc::clone(&self.gone))
+impl ReadGuard {
+    pub fn gone(&self) -> ReadCancelled {
+        ReadCancelled(Arc::clone(&self.gone))
     }
 }
 
-impl Drop for Caller {
+impl Drop for ReadGuard {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
     }
 }
 
 /// A meter that cancels a read when its caller was dropped, without limiting its memory.
-pub struct CallerGone(Arc<AtomicBool>);
+pub struct ReadCancelled(Arc<AtomicBool>);
 
-impl Meter for CallerGone {
+impl Meter for ReadCancelled {
     fn hold(&self, _pairs: u64, _bytes: u64) -> mvcc::Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
@@ -387,11 +387,11 @@ struct Allowance {
     used: Cell<u64>,
     /// Maximum amount needed so far.
     wanted: Cell<u64>,
-    gone: CallerGone,
+    gone: ReadCancelled,
 }
 
 impl Allowance {
-    fn new(memory: Pass, bytes_max: u64, caller: &Caller) -> Self {
+    fn new(memory: Pass, bytes_max: u64, caller: &ReadGuard) -> Self {
         let (used, wanted) = (Cell::new(0), Cell::new(0));
         Allowance { memory: RefCell::new(memory), bytes_max, used, wanted, gone: caller.gone() }
     }

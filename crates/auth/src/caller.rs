@@ -1,17 +1,13 @@
-//! Origin of calls, their authenticated users, and their permissions.
+//! Authenticated users of requests, and their permissions.
 //!
 //! Proposals of client commands and checks of reads require a [`Caller`], so authentication cannot
 //! be skipped.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::Error;
 use mvcc::Store;
 use state_machine::{KeyAccess, Need, Session, UserGrants};
-
-use super::turns::network;
-use admission::ClientId;
 
 /// Authenticated identity of a request.
 #[derive(Clone, Debug)]
@@ -119,41 +115,5 @@ impl Caller {
             Caller::User { revision, .. } if *revision != newest => Err(Error::AuthOldRevision),
             Caller::User { .. } | Caller::Unchecked | Caller::Unnamed => Ok(()),
         }
-    }
-}
-
-/// Properties of a connection: its number, its address, and the user named by its certificate.
-/// Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Origin {
-    pub client: ClientId,
-    pub address: Option<SocketAddr>,
-    /// User of calls without a token.
-    pub certificate: Option<Arc<Session>>,
-}
-
-impl Origin {
-    /// Creates the origin for a connection. A non-empty common name of the certificate is the
-    /// user's name, if certificates name users.
-    pub fn new(connection: u64, address: Option<SocketAddr>, common_name: Option<String>) -> Origin {
-        let client = ClientId { caller: caller_of(address.map(|address| address.ip())), connection };
-        let certificate =
-            common_name.filter(|name| !name.is_empty()).map(|name| Arc::new(Session::of_user(name)));
-        Origin { client, address, certificate }
-    }
-
-    /// Returns the origin for calls through the gateway. Their certificate belongs to the
-    /// forwarding program and does not authenticate the user, as in etcd.
-    pub fn without_certificate(&self) -> Origin {
-        Origin { certificate: None, ..self.clone() }
-    }
-}
-
-/// Returns the quota key of calls without a user: their network. All Unix sockets share a key.
-pub fn caller_of(address: Option<IpAddr>) -> u64 {
-    match address.map(network) {
-        Some(IpAddr::V4(address)) => u64::from(address.to_bits()),
-        Some(IpAddr::V6(address)) => (address.to_bits() >> 64) as u64,
-        None => 1 << 32, // No address of IPv4, and an unassigned one of IPv6.
     }
 }

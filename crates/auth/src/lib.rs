@@ -1,7 +1,7 @@
 //! Authentication of clients on this member: tokens, callers and passwords.
 //!
 //! ```text
-//!   headers ──▶ Credential ──Auth::caller──▶ Caller ──▶ checks of reads; the caller of a command
+//!   headers ──▶ Requester ──Auth::caller──▶ Caller ──▶ checks of reads; the caller of a command
 //!   Authenticate ──▶ Passwords (own threads) ──▶ a proposed token ──▶ known on every member
 //! ```
 //!
@@ -14,9 +14,10 @@
 //! * Without a token, the connection's certificate names the user, if that is enabled.
 //! * Tokens and passwords appear neither in logs nor in Debug output.
 
-mod caller; // where calls come from, who asks, and what that permits
+mod caller; // authenticated users, and what they may do
 mod jwt; // tokens that are signed
 mod passwords; // bcrypt on separate threads
+mod requester; // connections, and identities in headers
 mod token; // the text of a token that members keep
 mod turns; // jobs shared out by where they come from
 
@@ -25,10 +26,11 @@ mod signed; // signed tokens that are right
 
 mod sessions; // from headers to callers; the start of all that
 
-pub use caller::{Caller, Origin, caller_of};
+pub use caller::Caller;
 pub use jwt::SignError;
-pub use passwords::{Applicant, COST_MAX, Decisive, HashError, is_affordable};
-pub use sessions::{Auth, AuthError, CallerError, Credential, Tokens, load_tokens, start};
+pub use passwords::{COST_MAX, Decisive, HashError, is_affordable};
+pub use requester::{Connection, Identity, Requester, caller_of};
+pub use sessions::{Auth, AuthError, CallerError, Tokens, load_tokens, start};
 pub use turns::network;
 pub mod simple_token {
     pub use super::token::{digest, letters, with_letters};

@@ -11,14 +11,14 @@
 //!
 //! Must not depend on users.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::requester::Requester;
 use super::turns::JobTurns;
-use admission::{ClientId, Share, Shares};
+use admission::{Share, Shares};
 use process::runtime::yield_to_others;
 
 /// Maximum jobs of connections with more than one job: some 4 s of a core at bcrypt's default cost.
@@ -44,14 +44,6 @@ pub enum HashError {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Origin of a request, and the user of the password.
-#[derive(Clone, Copy, Debug)]
-pub struct Applicant<'a> {
-    pub client: ClientId,
-    pub address: Option<IpAddr>,
-    pub user: &'a str,
-}
-
 /// Hashing threads and their queue. The threads exit when this is dropped.
 pub struct Passwords {
     jobs: Arc<JobTurns<Job>>,
@@ -70,7 +62,8 @@ impl Passwords {
         Ok(Passwords { jobs, places: Shares::new(JOBS_MAX, JOBS_ALWAYS), cost })
     }
 
-    pub async fn hash(&self, applicant: Applicant<'_>, password: String) -> Result<Bytes, HashError> {
+    /// Hashes the password of a new user.
+    pub async fn hash(&self, requester: &Requester, password: String) -> Result<Bytes, HashError> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(HashError::TooLong);
         }
@@ -80,13 +73,14 @@ impl Passwords {
             let parts = bcrypt::hash_with_result(password, cost).ok()?;
             Some(Bytes::from(parts.format_for_version(bcrypt::Version::TwoA)))
         };
-        self.run(applicant, hash).await?.ok_or(HashError::Failed)
+        self.run(requester, "", hash).await?.ok_or(HashError::Failed)
     }
 
-    /// Verifies a password. Returns false for a malformed hash.
+    /// Verifies the password of `user`. Returns false for a malformed hash.
     pub async fn verify(
         &self,
-        applicant: Applicant<'_>,
+        requester: &Requester,
+        user: &str,
         password: &Decisive,
         hash: Bytes,
     ) -> Result<bool, HashError> {
@@ -95,15 +89,16 @@ impl Passwords {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             bcrypt::verify(password, hash).unwrap_or(false)
         };
-        self.run(applicant, verify).await
+        self.run(requester, user, verify).await
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        Applicant { client, address, user }: Applicant<'_>,
+        requester: &Requester,
+        user: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, HashError> {
-        let place: Share = self.places.take(client, 1).ok_or(HashError::TooMany)?;
+        let place: Share = self.places.take(requester.client(), 1).ok_or(HashError::TooMany)?;
         let (done, outcome) = oneshot::channel();
         let job = move || {
             if !done.is_closed() {
@@ -112,7 +107,7 @@ impl Passwords {
                 drop(done.send(outcome)); // The client may have gone.
             }
         };
-        self.jobs.push(address, user, Box::new(job)).map_err(|_| HashError::TooMany)?;
+        self.jobs.push(requester.ip(), user, Box::new(job)).map_err(|_| HashError::TooMany)?;
         outcome.await.map_err(|_| HashError::Failed)
     }
 }
@@ -162,31 +157,42 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::requester::{Connection, Identity};
+    use admission::ClientId;
 
-    fn of(client: u64) -> Applicant<'static> {
-        Applicant { client: ClientId::alone(client), address: None, user: "u" }
+    fn of(client: u64) -> Requester {
+        let connection = Connection { client: ClientId::alone(client), ..Connection::default() };
+        Requester { connection, identity: Identity::None }
     }
 
     #[tokio::test]
     async fn a_hash_is_of_its_password_and_of_no_other() {
         let passwords = Passwords::start(4).unwrap();
         let client = of(1);
-        let hash = passwords.hash(client, "right".into()).await.unwrap();
+        let hash = passwords.hash(&client, "right".into()).await.unwrap();
         assert!(hash.starts_with(b"$2a$04$"), "{hash:?}");
         for (password, is_right) in [("right", true), ("wrong", false), ("", false)] {
             let password = Decisive::of(password);
-            assert_eq!(passwords.verify(client, &password, hash.clone()).await, Ok(is_right));
+            assert_eq!(passwords.verify(&client, "u", &password, hash.clone()).await, Ok(is_right));
         }
-        assert_eq!(passwords.verify(client, &Decisive::of(""), Bytes::new()).await, Ok(false), "no hash");
-        assert_eq!(passwords.hash(client, "p".repeat(73)).await, Err(HashError::TooLong));
-        let longest = passwords.hash(client, "p".repeat(72)).await.unwrap();
+        assert_eq!(
+            passwords.verify(&client, "u", &Decisive::of(""), Bytes::new()).await,
+            Ok(false),
+            "no hash"
+        );
+        assert_eq!(passwords.hash(&client, "p".repeat(73)).await, Err(HashError::TooLong));
+        let longest = passwords.hash(&client, "p".repeat(72)).await.unwrap();
         for (bytes, is_right) in [(71, false), (72, true), (73, true), (1 << 20, true)] {
             let password = Decisive::of(&"p".repeat(bytes));
             assert!(password.0.len() <= 72, "{bytes}");
-            assert_eq!(passwords.verify(client, &password, longest.clone()).await, Ok(is_right), "{bytes}");
+            assert_eq!(
+                passwords.verify(&client, "u", &password, longest.clone()).await,
+                Ok(is_right),
+                "{bytes}"
+            );
         }
-        let empty = passwords.hash(client, String::new()).await.unwrap();
-        assert_eq!(passwords.verify(client, &Decisive::of(""), empty).await, Ok(true));
+        let empty = passwords.hash(&client, String::new()).await.unwrap();
+        assert_eq!(passwords.verify(&client, "u", &Decisive::of(""), empty).await, Ok(true));
     }
 
     #[test]
@@ -208,25 +214,26 @@ mod tests {
     async fn a_job_whose_caller_has_gone_is_not_begun() {
         let passwords = Passwords::start(4).unwrap();
         let (release, released) = sync_channel::<()>(0);
+        let (first, second) = (of(1), of(2));
         let released = Arc::new(Mutex::new(released));
         let threads = std::thread::available_parallelism().unwrap().get().div_ceil(2);
         let mut busy: Vec<_> = (0..threads)
             .map(|_| {
                 let released = Arc::clone(&released);
-                Box::pin(passwords.run(of(1), move || released.lock().recv().is_err()))
+                Box::pin(passwords.run(&first, "u", move || released.lock().recv().is_err()))
             })
             .collect();
         assert!(busy.iter_mut().all(|job| job.now_or_never().is_none()));
         let was_begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&was_begun);
-        let mut gone = Box::pin(passwords.run(of(2), move || begins.store(true, Ordering::SeqCst)));
+        let mut gone = Box::pin(passwords.run(&second, "u", move || begins.store(true, Ordering::SeqCst)));
         assert!((&mut gone).now_or_never().is_none());
         drop(gone);
         drop(release);
         for job in busy {
             assert!(job.await.unwrap());
         }
-        passwords.run(of(2), || ()).await.unwrap();
+        passwords.run(&second, "u", || ()).await.unwrap();
         assert!(!was_begun.load(Ordering::SeqCst));
     }
 
@@ -235,10 +242,10 @@ mod tests {
         let passwords = Passwords::start(4).unwrap();
         let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(ClientId::alone(1), 1)).collect();
         assert_eq!(held.len(), JOBS_MAX / 2);
-        let refused = passwords.hash(of(1), "more".into()).await;
+        let refused = passwords.hash(&of(1), "more".into()).await;
         assert_eq!(refused, Err(HashError::TooMany));
-        assert!(passwords.hash(of(2), "another".into()).await.is_ok());
+        assert!(passwords.hash(&of(2), "another".into()).await.is_ok());
         drop(held);
-        assert!(passwords.hash(of(1), "again".into()).await.is_ok());
+        assert!(passwords.hash(&of(1), "again".into()).await.is_ok());
     }
 }

@@ -17,9 +17,10 @@ use http::{HeaderMap, HeaderValue};
 use state_machine::{AuthTable, Session};
 use tokio::sync::watch::{Receiver, channel};
 
-use super::caller::{Caller, Origin};
+use super::caller::Caller;
 use super::jwt::{Jwt, KeyError, unix_seconds};
 use super::passwords::Passwords;
+use super::requester::{Connection, Identity, Requester, UnknownToken};
 use super::signed::{SignedToken, SignedTokens};
 use super::token;
 use admission::ClientId;
@@ -32,21 +33,6 @@ const KEPT_MAX: usize = 10_000;
 /// Header with which grpc-gateway marks forwarded requests. Their certificate is not used.
 const GATEWAY_FIELD: &str = "grpcgateway-accept";
 
-/// User information in the headers of a request.
-#[derive(Clone, Debug, Default)]
-pub enum Credential {
-    /// No token, or auth was disabled when the request arrived.
-    #[default]
-    None,
-    /// A token stored on this member, or a certificate.
-    Session(Arc<Session>),
-    Signed(Arc<SignedToken>),
-    /// A token that is unknown to this member, possibly not yet applied.
-    Unknown(Box<UnknownToken>),
-    /// A token that cannot become valid.
-    Invalid,
-}
-
 #[derive(Debug)]
 pub enum Tokens {
     /// Stored by members.
@@ -54,22 +40,6 @@ pub enum Tokens {
     Jwt(Box<SignedTokens>),
     /// No tokens are issued or accepted.
     None,
-}
-
-/// Unknown token. The Debug output omits it.
-#[derive(Clone)]
-pub struct UnknownToken(String);
-
-impl std::fmt::Debug for UnknownToken {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("a token")
-    }
-}
-
-impl UnknownToken {
-    pub fn text(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Reason why there is no caller.
@@ -143,53 +113,65 @@ impl Auth {
         self.table.is_enabled()
     }
 
-    /// Extracts the credential of a call: the header `token`, else `authorization`, each with or
-    /// without `Bearer `; else the certificate of its connection.
-    pub fn credential(
+    /// Returns the sender of a call on `connection`. Its identity is the header `token`, else
+    /// `authorization`, each with or without `Bearer `; else the certificate of its connection.
+    pub fn requester(
         &self,
-        origin: &Origin,
+        connection: &Connection,
         headers: &HeaderMap,
         token: Option<&HeaderValue>,
         authorization: Option<&HeaderValue>,
-    ) -> Credential {
+    ) -> Requester {
+        let identity = self.identity(connection, headers, token, authorization);
+        let client = self.client(connection.client, &identity);
+        Requester { connection: Connection { client, ..connection.clone() }, identity }
+    }
+
+    fn identity(
+        &self,
+        connection: &Connection,
+        headers: &HeaderMap,
+        token: Option<&HeaderValue>,
+        authorization: Option<&HeaderValue>,
+    ) -> Identity {
         if !self.is_enabled() {
-            return Credential::None;
+            return Identity::None;
         }
         let Some(value) = token.or(authorization) else {
             let names_user = self.certificates_name_users && !headers.contains_key(GATEWAY_FIELD);
-            let certificate = origin.certificate.clone().filter(|_| names_user);
-            return certificate.map_or(Credential::None, Credential::Session);
+            let certificate = connection.certificate.clone().filter(|_| names_user);
+            return certificate.map_or(Identity::None, Identity::Session);
         };
         // A non-text value is not a token of ours, and stays unknown.
         let text = value.to_str().unwrap_or_default();
         let text = text.strip_prefix("Bearer ").unwrap_or(text);
         match &self.tokens {
             Tokens::Simple => match self.session(text) {
-                Some(session) => Credential::Session(session),
+                Some(session) => Identity::Session(session),
                 // What cannot be a token is not kept: a stream could hold 64 KiB of it.
-                None if token::name(text).is_none() => Credential::Invalid,
-                None => Credential::Unknown(Box::new(UnknownToken(text.to_owned()))),
+                None if token::name(text).is_none() => Identity::Invalid,
+                None => Identity::Unknown(Box::new(UnknownToken(text.to_owned()))),
             },
             Tokens::Jwt(tokens) => {
-                self.signed(tokens, text, origin).map_or(Credential::Invalid, Credential::Signed)
+                self.signed(tokens, text, connection).map_or(Identity::Invalid, Identity::Signed)
             }
-            Tokens::None => Credential::Invalid,
+            Tokens::None => Identity::Invalid,
         }
     }
 
-    /// Returns the quota key of a call through the gateway with these headers. See `client`.
+    /// Returns the quota key of a call through the gateway with these headers.
     pub fn gateway_client(&self, client: ClientId, headers: &HeaderMap) -> ClientId {
-        let origin = Origin { client, ..Origin::default() };
+        let connection = Connection { client, ..Connection::default() };
         let token = headers.get("grpc-metadata-token");
-        self.client(client, &self.credential(&origin, headers, token, headers.get(AUTHORIZATION)))
+        self.requester(&connection, headers, token, headers.get(AUTHORIZATION)).client()
     }
 
     /// Returns the quota key of a call: the authenticated user if there is one, else the address.
-    pub fn client(&self, client: ClientId, credential: &Credential) -> ClientId {
-        let session = match credential {
-            Credential::None | Credential::Unknown(_) | Credential::Invalid => return client,
-            Credential::Session(session) => session,
-            Credential::Signed(signed) => &signed.session,
+    fn client(&self, client: ClientId, identity: &Identity) -> ClientId {
+        let session = match identity {
+            Identity::None | Identity::Unknown(_) | Identity::Invalid => return client,
+            Identity::Session(session) => session,
+            Identity::Signed(signed) => &signed.session,
         };
         ClientId { caller: self.hashes.hash_one(session.user()), ..client }
     }
@@ -217,7 +199,12 @@ impl Auth {
         })
     }
 
-    fn signed(&self, tokens: &SignedTokens, token: &str, origin: &Origin) -> Option<Arc<SignedToken>> {
+    fn signed(
+        &self,
+        tokens: &SignedTokens,
+        token: &str,
+        connection: &Connection,
+    ) -> Option<Arc<SignedToken>> {
         self.with_kept(|kept| {
             if let Some(signed) = kept.signed.get(token) {
                 return Some(Arc::clone(signed));
@@ -229,7 +216,7 @@ impl Auth {
             if kept.refused.get(&hash) == Some(&second) {
                 return None;
             }
-            let Some(signed) = tokens.find(token, origin.address.map(|address| address.ip()), now) else {
+            let Some(signed) = tokens.find(token, connection.address.map(|address| address.ip()), now) else {
                 if kept.refused.len() >= REFUSED_MAX {
                     kept.refused.clear();
                 }
@@ -242,33 +229,33 @@ impl Auth {
     }
 
     /// Returns the caller at this time. Only the token's session is cached between requests.
-    pub fn caller(&self, credential: &Credential) -> Result<Caller, CallerError> {
+    pub fn caller(&self, identity: &Identity) -> Result<Caller, CallerError> {
         if !self.is_enabled() {
             return Ok(Caller::Unchecked);
         }
-        match credential {
-            Credential::None => Ok(Caller::Unnamed),
-            Credential::Session(session) => self.of_session(session).map_err(CallerError::Refused),
-            Credential::Signed(signed) => self.of_signed(signed).map_err(CallerError::Refused),
-            Credential::Unknown(token) => match self.session(token.text()) {
+        match identity {
+            Identity::None => Ok(Caller::Unnamed),
+            Identity::Session(session) => self.of_session(session).map_err(CallerError::Refused),
+            Identity::Signed(signed) => self.of_signed(signed).map_err(CallerError::Refused),
+            Identity::Unknown(token) => match self.session(token.text()) {
                 Some(session) => self.of_session(&session).map_err(CallerError::Refused),
                 None => Err(CallerError::Unknown { issued_at: token::index_of(token.text()) }),
             },
-            Credential::Invalid => Err(CallerError::Refused(Error::InvalidAuthToken)),
+            Identity::Invalid => Err(CallerError::Refused(Error::InvalidAuthToken)),
         }
     }
 
     /// Returns the user of an already admitted request, with its current permissions. The token may
     /// have expired since.
-    pub fn user_of(&self, credential: &Credential) -> Caller {
+    pub fn user_of(&self, identity: &Identity) -> Caller {
         if !self.is_enabled() {
             return Caller::Unchecked;
         }
-        let session = match credential {
-            Credential::None | Credential::Invalid => None,
-            Credential::Session(session) => Some(Arc::clone(session)),
-            Credential::Signed(signed) => Some(Arc::clone(&signed.session)),
-            Credential::Unknown(token) => self.session(token.text()),
+        let session = match identity {
+            Identity::None | Identity::Invalid => None,
+            Identity::Session(session) => Some(Arc::clone(session)),
+            Identity::Signed(signed) => Some(Arc::clone(&signed.session)),
+            Identity::Unknown(token) => self.session(token.text()),
         };
         let Some(session) = session else { return Caller::Unnamed };
         let grants = session.grants(&self.table);

@@ -14,6 +14,7 @@ use raft_node::{ProposeError, ReadError, TransferError};
 use state_machine::command::DecodeError;
 use state_machine::validate::StreamRefusal;
 use state_machine::{ApplyError, Failure};
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 pub fn refused(error: Error) -> Status {
@@ -296,18 +297,6 @@ pub fn undecodable(error: &DecodeError) -> Status {
     }
 }
 
-/// Translates a decoding error of tonic to the status that grpc-go returns. Returns `None` for
-/// other statuses.
-pub fn as_grpc_go(status: &Status, reading: RequestForm) -> Option<Status> {
-    let text = status.message();
-    if let Some(lengths) = text.strip_prefix("Error, decoded message length too large: found ") {
-        let (found, limit) = lengths.split_once(" bytes, the limit is: ")?;
-        let limit = limit.strip_suffix(" bytes")?;
-        return Some(too_large(found.parse().ok()?, limit.parse().ok()?));
-    }
-    text.starts_with("failed to decode Protobuf message").then(|| malformed(reading))
-}
-
 pub fn too_large(bytes: usize, bytes_max: usize) -> Status {
     Status::resource_exhausted(format!("grpc: received message larger than max ({bytes} vs. {bytes_max})"))
 }
@@ -317,8 +306,12 @@ pub fn compressed_unannounced() -> Status {
     Status::internal("grpc: compressed flag set with identity or empty encoding")
 }
 
+/// The call declares a compression. The status names the accepted encodings, as gRPC requires.
 pub fn compressed(encoding: &str) -> Status {
-    Status::unimplemented(format!("Content is compressed with `{encoding}` which isn't supported"))
+    let text = format!("Content is compressed with `{encoding}` which isn't supported");
+    let mut refusal = Status::unimplemented(text);
+    refusal.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static("identity"));
+    refusal
 }
 
 /// The request stream was closed in the middle of a message.
@@ -337,8 +330,14 @@ pub fn unknown_format(flag: u8) -> Status {
     Status::internal(format!("grpc: received unexpected payload format {flag}"))
 }
 
+/// The call with a stream of responses has more than one request. The messages are grpc-go's.
 pub fn more_than_one_message() -> Status {
-    Status::internal("cardinality violation: a unary call carries one message")
+    Status::internal("cardinality violation: received multiple request messages for non-client-streaming RPC")
+}
+
+/// The call with a stream of responses has no request.
+pub fn no_message() -> Status {
+    Status::internal("cardinality violation: received no request message from non-client-streaming RPC")
 }
 
 /// The response exceeds gRPC's 32-bit length field.
@@ -389,34 +388,13 @@ mod tests {
     }
 
     #[test]
-    fn what_tonic_says_of_an_unreadable_request_becomes_what_grpc_go_says() {
-        let tonic = Status::out_of_range(
-            "Error, decoded message length too large: found 2500000 bytes, the limit is: 2097152 bytes",
-        );
-        check(
-            &as_grpc_go(&tonic, RequestForm::Unary).unwrap(),
-            Code::ResourceExhausted,
-            "grpc: received message larger than max (2500000 vs. 2097152)",
-        );
-        let tonic = Status::internal("failed to decode Protobuf message: buffer underflow");
-        check(
-            &as_grpc_go(&tonic, RequestForm::Unary).unwrap(),
-            Code::Internal,
+    fn a_malformed_request_is_rejected_in_the_words_of_grpc_go() {
+        let texts = [
             "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
-        );
-        check(
-            &as_grpc_go(&tonic, RequestForm::Stream).unwrap(),
-            Code::Internal,
             "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data",
-        );
-        assert!(as_grpc_go(&refused(Error::EmptyKey), RequestForm::Unary).is_none());
-    }
-
-    /// [`as_grpc_go`] matches tonic's messages, so a new version must not change them unnoticed.
-    #[test]
-    fn prost_still_begins_its_complaint_as_it_did() {
-        use prost::Message;
-        let error = api::etcdserverpb::PutRequest::decode(&b"\x0a\x05a"[..]).unwrap_err();
-        assert!(error.to_string().starts_with("failed to decode Protobuf message"), "{error}");
+        ];
+        for (form, text) in [RequestForm::Unary, RequestForm::Stream].into_iter().zip(texts) {
+            check(&malformed(form), Code::Internal, text);
+        }
     }
 }

@@ -30,12 +30,12 @@ use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use crate::http1;
-use crate::http2::{self, GrpcService, HotMethods, Methods, StreamMethods, is_call};
+use crate::http2::{self, CallHandler};
 use crate::listen::{self, Permits};
 use crate::local::LocalConnection;
 use crate::socket::Socket;
 use admission::{Holder, MemoryLimit};
-use auth::{Origin, caller_of};
+use auth::{Connection, caller_of};
 use process::shutdown::Stop;
 use transport::tls::{Acceptor, Port, Stream};
 use transport::wire::Wire;
@@ -47,22 +47,14 @@ pub(crate) const HTTP2_PREFACE: [u8; 4] = *b"PRI ";
 
 /// The services of a client port.
 #[derive(Clone)]
-pub struct Services<H, T, G> {
-    pub hot: H,
-    pub streams: T,
-    pub grpc: G,
+pub struct Services<C> {
+    pub calls: C,
     pub http: axum::Router,
     /// For TLS.
     pub https: axum::Router,
     pub limits: http2::ConnectionLimits,
     /// Limits the memory of all connections.
     pub memory: Arc<MemoryLimit>,
-}
-
-/// Services that need the connection of a call, to share limited resources between connections.
-pub trait PerConnection {
-    /// Returns the same services for one connection. They record its use in `holder`.
-    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self;
 }
 
 /// The protocols of a listener.
@@ -76,16 +68,12 @@ pub enum Traffic {
 }
 
 /// Serves every listener until `stop`.
-pub fn serve<H, T, G>(
+pub fn serve<C: CallHandler>(
     listeners: Vec<(Port, Traffic)>,
-    services: &Services<H, T, G>,
+    services: &Services<C>,
     permits: &Permits,
     stop: &Stop,
-) where
-    H: HotMethods + PerConnection + Sync,
-    T: StreamMethods + PerConnection + Sync,
-    G: GrpcService + PerConnection + Sync,
-{
+) {
     let shared = PortShared {
         totals: Arc::new(http2::Totals::under(Arc::clone(&services.memory))),
         stop: stop.clone(),
@@ -123,21 +111,6 @@ pub fn serve<H, T, G>(
     }
 }
 
-impl<H: PerConnection, T: PerConnection, G: PerConnection> Services<H, T, G> {
-    /// Returns the services for one connection.
-    fn of(&self, origin: &Origin, holder: &Arc<Holder>) -> Self {
-        Services {
-            hot: self.hot.of(origin, holder),
-            streams: self.streams.of(origin, holder),
-            grpc: self.grpc.of(origin, holder),
-            http: self.http.clone(),
-            https: self.https.clone(),
-            limits: self.limits,
-            memory: Arc::clone(&self.memory),
-        }
-    }
-}
-
 /// State shared by all client connections.
 #[derive(Clone)]
 struct PortShared {
@@ -148,23 +121,18 @@ struct PortShared {
 /// A connection after protocol detection.
 type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-async fn accepted<H, T, G>(
+async fn accepted<C: CallHandler>(
     stream: Wire,
     number: u64,
     tls: Option<Acceptor>,
     traffic: Traffic,
-    services: Arc<Services<H, T, G>>,
+    services: Arc<Services<C>>,
     shared: PortShared,
     holder: Arc<Holder>,
-) -> Option<ConnectionFuture>
-where
-    H: HotMethods + PerConnection + Sync,
-    T: StreamMethods + PerConnection + Sync,
-    G: GrpcService + PerConnection + Sync,
-{
+) -> Option<ConnectionFuture> {
     let address = stream.peer_address();
-    let (stream, origin) = match tls {
-        None => (Stream::Plain(stream), Origin::new(number, address, None)),
+    let (stream, identified) = match tls {
+        None => (Stream::Plain(stream), Connection::new(number, address, None)),
         Some(acceptor) => {
             let given_up = async {
                 tokio::select! {
@@ -177,31 +145,26 @@ where
             if common_name.is_some() {
                 holder.keep(); // The handshake has verified its certificate.
             }
-            (stream, Origin::new(number, address, common_name))
+            (stream, Connection::new(number, address, common_name))
         }
     };
-    connection(stream, traffic, &origin, &services, shared, holder).await
+    serve_connection(stream, traffic, &identified, &services, shared, holder).await
 }
 
 /// Reads the bytes that decide on the protocol. Each protocol has a separate future, so that a connection
 /// allocates memory only for its own.
-async fn connection<H, T, G>(
+async fn serve_connection<C: CallHandler>(
     stream: Stream,
     traffic: Traffic,
-    origin: &Origin,
-    services: &Services<H, T, G>,
+    identified: &Connection,
+    services: &Services<C>,
     shared: PortShared,
     holder: Arc<Holder>,
-) -> Option<ConnectionFuture>
-where
-    H: HotMethods + PerConnection + Sync,
-    T: StreamMethods + PerConnection + Sync,
-    G: GrpcService + PerConnection + Sync,
-{
+) -> Option<ConnectionFuture> {
     let is_secure = stream.is_secure();
     let mut socket = Socket::new(stream);
     let PortShared { totals, stop } = shared;
-    let totals = totals.of(origin.client.caller);
+    let totals = totals.of(identified.client.caller);
     let first = tokio::select! {
         first = tokio::time::timeout(FIRST_BYTES_TIMEOUT, socket.begins_with(HTTP2_PREFACE)) => first,
         () = stop.stopped() => return None,
@@ -209,15 +172,17 @@ where
     };
     let local = || {
         let (totals, holder) = (Arc::clone(&totals), Arc::clone(&holder));
-        LocalConnection::new(origin.without_certificate(), services.limits, totals, holder, &stop)
+        LocalConnection::new(identified.without_certificate(), services.limits, totals, holder, &stop)
     };
     match first {
         Ok(Ok(true)) if traffic != Traffic::Http => {
-            let Services { hot, streams, grpc, http, https, limits, .. } = services.of(origin, &holder);
-            let router = if is_secure { (https, Some(local())) } else { (http, None) };
-            let http = (traffic == Traffic::GrpcAndHttp).then_some(router);
-            let methods = Methods { hot, streams, services: ByContentType { grpc, http } };
-            Some(Box::pin(http2::serve(socket, methods, limits, totals, holder, stop.receiver())))
+            let router = match is_secure {
+                true => (services.https.clone(), Some(local())),
+                false => (services.http.clone(), None),
+            };
+            let http = PlainHttp((traffic == Traffic::GrpcAndHttp).then_some(router));
+            let served = http2::Services { calls: services.calls.of(identified, &holder), http };
+            Some(Box::pin(http2::serve(socket, served, services.limits, totals, holder, stop.receiver())))
         }
         Ok(Ok(false)) if traffic != Traffic::Grpc => {
             let router = if is_secure { &services.https } else { &services.http };
@@ -235,38 +200,25 @@ where
     }
 }
 
-/// Dispatches the requests of an HTTP/2 connection to gRPC or plain HTTP, by content type like etcd. All
-/// other requests are rejected like by grpc-go.
-///
-/// The gRPC services, and optionally a router for other requests with the connection for its calls. Without
-/// the latter, on plain connections, where etcd has no router, the router serves only GET, for probes.
+/// Serves the requests of an HTTP/2 connection that are not gRPC calls: with a router, and the connection for
+/// its calls. Without the latter, on plain connections, where etcd has no router, the router serves only GET,
+/// for probes. All other requests are rejected like by grpc-go.
 #[derive(Clone)]
-struct ByContentType<G> {
-    grpc: G,
-    http: Option<(axum::Router, Option<LocalConnection>)>,
-}
+struct PlainHttp(Option<(axum::Router, Option<LocalConnection>)>);
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
+impl Service<Request<Body>> for PlainHttp {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Answering;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.grpc.poll_ready(context)
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(())) // There is no shared capacity to wait for.
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if is_call(request.headers()) {
-            if request.method() == Method::POST {
-                return Box::pin(self.grpc.call(request));
-            }
-            let given = request.method().as_str();
-            let text = format!("Received a HEADERS frame with :method {given:?} which should be POST");
-            return refused(StatusCode::METHOD_NOT_ALLOWED, Status::internal(text));
-        }
-        match &self.http {
+        match &self.0 {
             Some((router, local)) if local.is_some() || request.method() == Method::GET => {
                 let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
                 if let Some(host) = host {
@@ -282,15 +234,10 @@ impl<G: GrpcService> Service<Request<Body>> for ByContentType<G> {
             Some(_) | None => {
                 let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
                 let text = format!("invalid gRPC request content-type {:?}", given.unwrap_or_default());
-                refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Status::invalid_argument(text))
+                let mut refusal = Status::invalid_argument(text).into_http();
+                *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+                Box::pin(std::future::ready(Ok(refusal)))
             }
         }
     }
-}
-
-/// Returns the response to a request that is not a gRPC call.
-fn refused(code: StatusCode, status: Status) -> Answering {
-    let mut refusal = status.into_http();
-    *refusal.status_mut() = code;
-    Box::pin(std::future::ready(Ok(refusal)))
 }

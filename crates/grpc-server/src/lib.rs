@@ -1,7 +1,5 @@
-//! Sockets, and the protocols of the client port: gRPC over HTTP/2, and HTTP/1. Independent of the methods'
-//! semantics.
-
-pub mod methods; // the table of methods
+//! Sockets, and the protocols of the client port: gRPC over HTTP/2, and HTTP/1. Knows no
+//! method.
 
 pub mod listen; // listen sockets
 pub mod socket; // an accepted socket with deadlines

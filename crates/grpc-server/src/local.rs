@@ -1,5 +1,5 @@
 //! Calls that arrive as JSON: they share limits, counters and the shutdown with all other calls of their
-//! connection, and use the same [`StreamMethods`] and services as HTTP/2 connections.
+//! connection, and use the same [`CallHandler`] as HTTP/2 connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::http2::{
-    AnswerReader, CallerTotals, ConnectionLimits, ConnectionShared, StreamMethods, serve_stream,
+    AnswerReader, CallHandler, CallerTotals, ConnectionLimits, ConnectionShared, serve_stream,
 };
 use admission::{ClientId, Holder};
-use auth::Origin;
+use auth::Connection;
 use process::shutdown::Stop;
 
 /// Concurrent calls per connection. Further ones wait for [`TURN_TIMEOUT`].
@@ -24,7 +24,7 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection for JSON calls. Cheap to clone.
 #[derive(Clone)]
 pub struct LocalConnection {
-    origin: Origin,
+    connection: Connection,
     /// Limits and counters, like on an HTTP/2 connection.
     pub shared: Arc<ConnectionShared>,
     calls: Arc<Semaphore>,
@@ -32,9 +32,9 @@ pub struct LocalConnection {
 }
 
 impl LocalConnection {
-    /// Calls of `origin`, within `limits`. `holder` has the place of the connection.
+    /// Calls of `connection`, within `limits`. `holder` has the place of the connection.
     pub fn new(
-        origin: Origin,
+        connection: Connection,
         limits: ConnectionLimits,
         totals: Arc<CallerTotals>,
         holder: Arc<Holder>,
@@ -42,19 +42,19 @@ impl LocalConnection {
     ) -> LocalConnection {
         let calls = CALLS_MAX.min(usize::try_from(limits.streams_max).unwrap_or(CALLS_MAX));
         LocalConnection {
-            origin,
+            connection,
             shared: Arc::new(ConnectionShared::new(limits, totals, stop.receiver())),
             calls: Arc::new(Semaphore::new(calls)),
             holder,
         }
     }
 
-    pub fn origin(&self) -> &Origin {
-        &self.origin
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub fn client(&self) -> ClientId {
-        self.origin.client
+        self.connection.client
     }
 
     /// The holder of the connection's place.
@@ -69,15 +69,18 @@ impl LocalConnection {
 
     /// Serves a call with requests from a channel, each with its prefix. Dropping the returned future
     /// cancels the call.
-    pub fn stream<T: StreamMethods + Sync>(
+    pub fn stream<C: CallHandler>(
         &self,
-        methods: T,
-        call: T::Call,
+        calls: C,
+        call: C::Call,
         requests: mpsc::Receiver<Bytes>,
     ) -> (AnswerReader, impl Future<Output = ()> + Send + 'static) {
         let (answers, stream) = AnswerReader::of(requests);
         let shared = Arc::clone(&self.shared);
-        (answers, async move { serve_stream(methods, call, stream, &shared).await })
+        (answers, async move {
+            let serve = move |requests, replies| async move { calls.stream(call, requests, replies).await };
+            serve_stream(serve, stream, &shared).await;
+        })
     }
 }
 
@@ -90,7 +93,7 @@ mod tests {
         let (_stopper, stop) = process::shutdown::stop();
         let limits = ConnectionLimits::for_tests(1 << 20);
         let connection =
-            LocalConnection::new(Origin::default(), limits, Arc::default(), Holder::new(), &stop);
+            LocalConnection::new(Connection::default(), limits, Arc::default(), Holder::new(), &stop);
         let mut turns = Vec::new();
         while let Some(turn) = connection.turn().await {
             turns.push(turn);

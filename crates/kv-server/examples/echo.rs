@@ -14,7 +14,9 @@ use api::etcdserverpb::{
 };
 use api::grpc;
 use bytes::{Bytes, BytesMut};
-use grpc_server::http2::{self, ConnectionLimits, HotAnswer, HotMethods, Methods, NoStreams, Room};
+use grpc_server::http2::{
+    self, Answer, BegunCall, CallHandler, ConnectionLimits, Replies, Requests, Room, SendNow, Services,
+};
 use grpc_server::socket::Socket;
 use http::HeaderMap;
 use prost::Message;
@@ -78,7 +80,7 @@ impl Maintenance for Echo {
     type SnapshotStream = tokio_stream::Empty<Result<SnapshotResponse, Status>>;
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        Ok(Response::new(StatusResponse { header: header(), leader: 2, ..StatusResponse::default() }))
+        Ok(Response::new(status()))
     }
 
     async fn alarm(&self, _: Request<AlarmRequest>) -> Result<Response<AlarmResponse>, Status> {
@@ -116,31 +118,73 @@ impl Maintenance for Echo {
     }
 }
 
-impl HotMethods for Echo {
-    type Call = bool;
+#[derive(Clone, Copy)]
+enum EchoMethod {
+    Put,
+    Range,
+    Status,
+}
+
+impl CallHandler for Echo {
+    type Call = EchoMethod;
     type Long = std::convert::Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<bool> {
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<admission::Holder>) -> Echo {
+        Echo
+    }
+
+    fn begin(
+        &self,
+        path: &str,
+        _headers: &HeaderMap,
+        _timeout: Option<&[u8]>,
+    ) -> Result<BegunCall<EchoMethod>, Status> {
         match path {
-            "/etcdserverpb.KV/Put" => Some(true),
-            "/etcdserverpb.KV/Range" => Some(false),
-            _ => None,
+            "/etcdserverpb.KV/Put" => Ok(BegunCall::Unary(EchoMethod::Put)),
+            "/etcdserverpb.KV/Range" => Ok(BegunCall::Unary(EchoMethod::Range)),
+            "/etcdserverpb.Maintenance/Status" => Ok(BegunCall::Unary(EchoMethod::Status)),
+            _ => Err(Status::unimplemented("echo")),
         }
     }
 
-    fn deadline(_put: &bool) -> Option<tokio::time::Instant> {
+    fn deadline(_call: &EchoMethod) -> Option<tokio::time::Instant> {
         None
     }
 
-    async fn call(&self, put: bool, message: Bytes, _: Room<'_>) -> Result<HotAnswer<Self::Long>, Status> {
-        Ok(HotAnswer::Whole(if put {
-            PutRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
-            prefixed(&PutResponse { header: header(), prev_kv: None })
-        } else {
-            RangeRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
-            prefixed(&RangeResponse { header: header(), ..RangeResponse::default() })
+    fn user(_call: &EchoMethod) -> Option<u64> {
+        None
+    }
+
+    fn answer_now(&self, _call: &EchoMethod, _message: &Bytes, _send: &mut SendNow<'_>) -> bool {
+        false
+    }
+
+    async fn unary(
+        &self,
+        call: EchoMethod,
+        message: Bytes,
+        _: Room<'_>,
+    ) -> Result<Answer<Self::Long>, Status> {
+        Ok(Answer::Whole(match call {
+            EchoMethod::Put => {
+                PutRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+                prefixed(&PutResponse { header: header(), prev_kv: None })
+            }
+            EchoMethod::Range => {
+                RangeRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+                prefixed(&RangeResponse { header: header(), ..RangeResponse::default() })
+            }
+            EchoMethod::Status => prefixed(&status()),
         }))
     }
+
+    async fn stream(&self, _call: EchoMethod, _requests: Requests, _replies: Replies) -> Status {
+        Status::unimplemented("echo")
+    }
+}
+
+fn status() -> StatusResponse {
+    StatusResponse { header: header(), leader: 2, ..StatusResponse::default() }
 }
 
 fn prefixed(message: &impl Message) -> Bytes {
@@ -179,10 +223,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
-        let methods = Methods { hot: Echo, streams: NoStreams, services: services.clone() };
+        let http = tower::service_fn(async |_| Ok(http::Response::new(tonic::body::Body::empty())));
         tokio::spawn(http2::serve(
             Socket::new(Stream::Plain(Wire::Tcp(socket))),
-            methods,
+            Services { calls: Echo, http },
             limits,
             Arc::clone(&totals),
             admission::Holder::new(),

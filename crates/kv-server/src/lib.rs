@@ -16,6 +16,8 @@
 
 mod local_cluster; // the same command in N terminals
 
+mod methods; // the table of methods
+
 mod audit; // who asked for what
 
 mod member; // the replicated state and its store

@@ -95,7 +95,7 @@ pub fn serve_probes(ports: Vec<Port>, settings: &Settings, http: &Http, stop: &S
 }
 
 /// Services of a client listener.
-pub type ClientServices = Services<Dispatcher, Dispatcher, Dispatcher>;
+pub type ClientServices = Services<Dispatcher>;
 
 /// Builds the services of client listeners.
 pub fn services(mut http: Http, leases: &LeaseService, settings: &Settings, stop: &Stop) -> ClientServices {
@@ -118,9 +118,7 @@ pub fn services(mut http: Http, leases: &LeaseService, settings: &Settings, stop
     let router = http::router(http, &AllowedValues::parse(&settings.cors));
     Services {
         memory: Arc::clone(&member.admission.memory),
-        hot: dispatcher.clone(),
-        streams: dispatcher.clone(),
-        grpc: dispatcher,
+        calls: dispatcher,
         http: http::for_hosts(router.clone(), &AllowedValues::parse(&settings.host_whitelist)),
         https: router,
         limits: front_limits(settings),

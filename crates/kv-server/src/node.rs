@@ -15,7 +15,6 @@ use std::time::Duration;
 use api::command::PublishMember;
 use mvcc::{LogPosition, Maintainer, Store};
 use raft_node::{Fatal, Threads};
-use state_machine::command::Kind;
 use state_machine::{EtcdMachine, level};
 use tokio::time::timeout;
 
@@ -440,9 +439,7 @@ impl Running {
             name: self.identity.name.clone(),
             client_urls: self.settings.advertise_client_urls.texts(),
         };
-        while let Err(error) =
-            self.member.propose(&Caller::MEMBER, Kind::PublishMember(request.clone())).await
-        {
+        while let Err(error) = self.member.propose(&Caller::MEMBER, request.clone()).await {
             tracing::debug!(error = causes(&error), "publishing the local member failed; trying again");
             tokio::time::sleep(PUBLISH_PAUSE).await;
         }

@@ -15,6 +15,7 @@ mod audit;
 mod auth;
 mod auto_compaction;
 mod backup;
+mod calls;
 mod check_config;
 mod cluster;
 mod config_file;

@@ -61,8 +61,7 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// [`UNSENT_BYTES_MAX`]: reads wait before they create theirs, and other kinds of calls should not wait for
 /// them.
 const CALLS_IF_FULL: usize = 64;
-/// Streams of calls that are open outside of hot calls, in the process. A million watchers need no more than
-/// a few thousand.
+/// Open streams and plain requests of the process. A million watchers need no more than a few thousand.
 const STREAMS_TOTAL: usize = 256 << 10;
 /// Number of streams that a connection may have in any case.
 const STREAMS_ALWAYS: usize = 16;
@@ -158,7 +157,7 @@ impl CallerTotals {
     }
 }
 
-/// Bytes held for one connection, and its calls outside of its task.
+/// Bytes held for one connection, and its requests outside of its task.
 #[derive(Debug)]
 pub struct Account {
     caller: Arc<CallerTotals>,
@@ -166,7 +165,7 @@ pub struct Account {
     unread: AtomicUsize,
     unsent: AtomicUsize,
     streams: AtomicUsize,
-    relayed: AtomicUsize,
+    plain_requests: AtomicUsize,
     /// Bytes that streams have sent in this poll of the connection's task.
     sent_in_turn: AtomicUsize,
     /// A call waits for `room`, or the connection waits to accept one.
@@ -185,7 +184,7 @@ impl Account {
             unread: AtomicUsize::new(0),
             unsent: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
-            relayed: AtomicUsize::new(0),
+            plain_requests: AtomicUsize::new(0),
             sent_in_turn: AtomicUsize::new(0),
             has_waiting: AtomicBool::new(false),
             room: Notify::new(),
@@ -219,7 +218,7 @@ impl Account {
     /// it only waits for large responses to leave, a few calls are still accepted, as they may be small.
     /// `calls` is the number of calls in its task.
     pub(super) fn is_full_for(&self, calls: usize) -> bool {
-        let calls = calls + self.relayed();
+        let calls = calls + self.plain_requests();
         if calls < CALLS_IF_FULL { self.is_over_share_of_unsent() } else { self.is_full() }
     }
 
@@ -313,8 +312,9 @@ impl Account {
         self.sent_in_turn.load(Relaxed) >= TURN_BYTES_MAX
     }
 
-    pub(super) fn relayed(&self) -> usize {
-        self.relayed.load(Relaxed)
+    /// Returns the number of open requests that are not gRPC calls.
+    pub(super) fn plain_requests(&self) -> usize {
+        self.plain_requests.load(Relaxed)
     }
 }
 
@@ -361,8 +361,8 @@ impl Room<'_> {
     }
 }
 
-/// Accounting for the parts of a large response, which is sent long after its request, and for responses
-/// created outside of the connection's task: each relayed request has it among its extensions.
+/// Accounting for the parts of a large response, which is sent long after its request. It outlives the call
+/// that has started the response.
 #[derive(Clone, Debug)]
 pub struct PartRoom(Arc<Account>);
 
@@ -431,7 +431,8 @@ impl Body {
         Ok(())
     }
 
-    pub(super) fn account(&self) -> &Arc<Account> {
+    #[cfg(test)]
+    fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
@@ -571,15 +572,15 @@ impl Drop for OpenStream {
     }
 }
 
-/// One call outside of the connection's task.
-pub(super) struct RelayedCall(OpenStream);
+/// A request that is not a gRPC call, in a separate task.
+pub(super) struct PlainRequest(OpenStream);
 
-impl RelayedCall {
-    /// Counts a call, or rejects it.
-    pub(super) fn new(account: &Arc<Account>) -> Result<RelayedCall, Status> {
+impl PlainRequest {
+    /// Counts a request, or rejects it.
+    pub(super) fn new(account: &Arc<Account>) -> Result<PlainRequest, Status> {
         let stream = OpenStream::new(account)?;
-        account.relayed.fetch_add(1, Relaxed);
-        Ok(RelayedCall(stream))
+        account.plain_requests.fetch_add(1, Relaxed);
+        Ok(PlainRequest(stream))
     }
 
     pub(super) fn account(&self) -> &Arc<Account> {
@@ -587,9 +588,9 @@ impl RelayedCall {
     }
 }
 
-impl Drop for RelayedCall {
+impl Drop for PlainRequest {
     fn drop(&mut self) {
-        self.account().relayed.fetch_sub(1, Relaxed);
+        self.account().plain_requests.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The task of a connection: accepts streams, polls hot calls, and disconnects stalled clients.
+//! The task of a connection: accepts streams, polls calls, and disconnects stalled clients.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -7,26 +7,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use ::http2::ErrorCode;
+use ::http2::{EndOfBody, ErrorCode};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use http::Method;
+use http::{Method, StatusCode};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tonic::Status;
 
 use admission::Holder;
 
 use super::account::{Account, CallerTotals, OpenStream};
+use super::calls::{BegunCall, CallHandler};
 use super::grpc::{TIMEOUT, is_call, send_status};
 use super::meter::Meter;
-use super::methods::HotMethods;
-use super::relay::{self, GrpcService};
+use super::plain::{self, HttpService};
 use super::shared::{ConnectionLimits, ConnectionShared, LAST_BYTES_TIMEOUT, LAST_RESPONSE_TIMEOUT};
-use super::streaming::{self, StreamMethods};
+use super::streaming;
 use super::unary;
-use super::wire::{BegunRequest, RequestHead, Turn, Wire, WireDriver};
+use super::wire::{BegunRequest, RequestHead, Turn, Wire, WireDriver, response_block};
 use crate::socket::Ends;
 
 /// Bytes in flight towards us on one stream: a request is at most 2 MiB, so it never waits for a window
@@ -49,36 +50,38 @@ const UNSENT_PROGRESS_MAX: usize = 1 << 20;
 /// with each event.
 const FULL_LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The handlers of a connection's calls.
+/// The handlers of a connection's requests.
 #[derive(Clone)]
-pub struct Methods<H, T, S> {
-    pub hot: H,
-    pub streams: T,
-    pub services: S,
+pub struct Services<C, S> {
+    pub calls: C,
+    /// Serves requests that are not gRPC calls.
+    pub http: S,
 }
 
-/// The handler of a call.
-enum FoundMethod<'b, H, T> {
-    Hot(H),
-    Stream(T),
-    /// Boxed, because most calls are of the small variants.
-    Relayed(Box<Cow<'b, RequestHead>>),
+/// A request after its head.
+enum FoundMethod<'b, C> {
+    Call(BegunCall<C>),
+    /// The call was rejected by its headers.
+    Rejected(Box<http::Response<()>>),
+    /// Boxed, because most requests are calls.
+    Plain(Box<Cow<'b, RequestHead>>),
 }
 
-impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
-    fn find<'b>(&self, begun: &'b BegunRequest) -> FoundMethod<'b, H::Call, T::Call> {
-        let RequestHead { method, uri, headers, .. } = begun.head();
-        if method != Method::POST || !is_call(headers) {
-            return FoundMethod::Relayed(Box::new(begun.whole_head(TIMEOUT)));
-        }
-        if let Some(call) = self.hot.find(uri.path(), headers, begun.varying()) {
-            return FoundMethod::Hot(call);
-        }
-        let head = begun.whole_head(TIMEOUT);
-        match self.streams.find(uri.path(), &head.headers) {
-            Some(call) => FoundMethod::Stream(call),
-            None => FoundMethod::Relayed(Box::new(head)),
-        }
+fn find<'b, C: CallHandler>(calls: &C, begun: &'b BegunRequest) -> FoundMethod<'b, C::Call> {
+    let RequestHead { method, uri, headers, .. } = begun.head();
+    if !is_call(headers) {
+        return FoundMethod::Plain(Box::new(begun.whole_head(TIMEOUT)));
+    }
+    if method != Method::POST {
+        let given = method.as_str();
+        let text = format!("Received a HEADERS frame with :method {given:?} which should be POST");
+        let mut response = Status::internal(text).into_http();
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        return FoundMethod::Rejected(Box::new(response));
+    }
+    match calls.begin(uri.path(), headers, begun.varying()) {
+        Ok(call) => FoundMethod::Call(call),
+        Err(status) => FoundMethod::Rejected(Box::new(status.into_http())),
     }
 }
 
@@ -86,9 +89,9 @@ impl<H: HotMethods, T: StreamMethods, S> Methods<H, T, S> {
 /// complete.
 ///
 /// Not an `async fn`, because its future would store each argument twice.
-pub fn serve<I, H, T, S>(
+pub fn serve<I, C, S>(
     io: I,
-    methods: Methods<H, T, S>,
+    services: Services<C, S>,
     limits: ConnectionLimits,
     totals: Arc<CallerTotals>,
     holder: Arc<Holder>,
@@ -96,9 +99,8 @@ pub fn serve<I, H, T, S>(
 ) -> impl Future<Output = ()>
 where
     I: AsyncRead + AsyncWrite + Ends + Unpin + Send,
-    H: HotMethods,
-    T: StreamMethods,
-    S: GrpcService,
+    C: CallHandler,
+    S: HttpService,
 {
     let shared = ConnectionShared::new(limits, totals, stop);
     let meter = Meter::new(limits.ping_spacing_min);
@@ -106,21 +108,20 @@ where
         WireDriver::new(io, state_machine_limits(limits), meter, Arc::clone(&shared.account));
     async move {
         if Box::pin(handshake(&mut connection, &shared, &holder)).await {
-            serve_calls(&mut connection, &methods, &shared, &holder).await;
+            serve_calls(&mut connection, &services, &shared, &holder).await;
         }
     }
 }
 
-async fn serve_calls<I, H, T, S>(
+async fn serve_calls<I, C, S>(
     connection: &mut WireDriver<I>,
-    methods: &Methods<H, T, S>,
+    services: &Services<C, S>,
     shared: &ConnectionShared,
     holder: &Arc<Holder>,
 ) where
     I: AsyncRead + AsyncWrite + Ends + Unpin + Send,
-    H: HotMethods,
-    T: StreamMethods,
-    S: GrpcService,
+    C: CallHandler,
+    S: HttpService,
 {
     let ConnectionShared { limits, account, .. } = shared;
     let wire = Arc::clone(connection.wire());
@@ -133,7 +134,7 @@ async fn serve_calls<I, H, T, S>(
     loop {
         // Before more is read: they take their requests.
         poll_now(&mut open_streams);
-        let is_idle = calls.is_empty() && open_streams.is_empty() && account.relayed() == 0;
+        let is_idle = calls.is_empty() && open_streams.is_empty() && account.plain_requests() == 0;
         account.seen.note_idle(is_idle);
         account.look_again();
         let room = calls.len() + open_streams.len() <= limits.streams_max as usize;
@@ -144,10 +145,10 @@ async fn serve_calls<I, H, T, S>(
                     Turn::Call(begun) => {
                         let mut next = Some(begun);
                         while let Some(begun) = next {
-                            match start(begun, methods, &wire, shared) {
-                                StartedCall::Hot(call) => calls.push(OpenCall::new(call)),
+                            match start(begun, services, &wire, shared) {
+                                StartedCall::Unary(call) => calls.push(OpenCall::new(call)),
                                 StartedCall::Stream(call) => open_streams.push(Box::pin(call)),
-                                StartedCall::Answered | StartedCall::Relayed => {}
+                                StartedCall::Answered | StartedCall::Plain => {}
                             }
                             accepted_in_turn += 1;
                             let is_full = account.is_full_for(calls.len());
@@ -210,36 +211,41 @@ fn poll_now<F: Future<Output = ()>>(calls: &mut OpenCalls<F>) -> bool {
 }
 
 /// A request after its start.
-enum StartedCall<H, T> {
+enum StartedCall<U, T> {
     /// The response was sent immediately.
     Answered,
-    Hot(H),
+    Unary(U),
     Stream(T),
     /// A separate task.
-    Relayed,
+    Plain,
 }
 
 /// Starts to serve a request.
-fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
+fn start<'a, C: CallHandler, S: HttpService>(
     mut begun: BegunRequest,
-    methods: &Methods<H, T, S>,
+    services: &Services<C, S>,
     wire: &Arc<Wire>,
     shared: &'a ConnectionShared,
-) -> StartedCall<impl Future<Output = ()> + use<'a, H, T, S>, impl Future<Output = ()> + use<'a, H, T, S>> {
-    match methods.find(&begun) {
-        FoundMethod::Hot(call) if unary::answer_now(&methods.hot, &call, &begun, wire, shared) => {
+) -> StartedCall<impl Future<Output = ()> + use<'a, C, S>, impl Future<Output = ()> + use<'a, C, S>> {
+    let calls = &services.calls;
+    match find(calls, &begun) {
+        FoundMethod::Call(BegunCall::Unary(call))
+            if unary::answer_now(calls, &call, &begun, wire, shared) =>
+        {
             StartedCall::Answered
         }
-        FoundMethod::Hot(call) => {
+        FoundMethod::Call(BegunCall::Unary(call)) => {
             let (reader, writer) = begun.open(wire);
-            StartedCall::Hot(unary::answer(methods.hot.clone(), call, reader, writer, shared))
+            StartedCall::Unary(unary::answer(calls.clone(), call, reader, writer, shared))
         }
-        FoundMethod::Stream(call) => {
+        FoundMethod::Call(BegunCall::Stream(call)) => {
             let (reader, mut writer) = begun.open(wire);
             match OpenStream::new(&shared.account) {
                 Ok(open) => {
-                    let (methods, stream) = (methods.streams.clone(), (reader, writer, open));
-                    StartedCall::Stream(streaming::serve(methods, call, stream, shared))
+                    let (calls, stream) = (calls.clone(), (reader, writer, open));
+                    let serve =
+                        move |requests, replies| async move { calls.stream(call, requests, replies).await };
+                    StartedCall::Stream(streaming::serve(serve, stream, shared))
                 }
                 Err(status) => {
                     let _client_is_gone = send_status(&mut writer, status);
@@ -247,12 +253,16 @@ fn start<'a, H: HotMethods, T: StreamMethods, S: GrpcService>(
                 }
             }
         }
-        FoundMethod::Relayed(head) => {
+        FoundMethod::Rejected(response) => {
+            let (_reader, mut writer) = begun.open(wire);
+            let _client_is_gone = writer.send_head(&response_block(&response), EndOfBody::Stream);
+            StartedCall::Answered
+        }
+        FoundMethod::Plain(head) => {
             let head = head.into_owned();
             let counted_head = begun.take_counted_head();
-            let user = methods.hot.user_of(&head.headers);
-            relay::spawn(&methods.services, (&head, counted_head), user, begun.open(wire), shared);
-            StartedCall::Relayed
+            plain::spawn(&services.http, (&head, counted_head), begun.open(wire), shared);
+            StartedCall::Plain
         }
     }
 }
@@ -477,7 +487,7 @@ impl Keepalive {
 }
 
 pin_project! {
-    /// An open hot call. It is cancelled when its client resets it. Registering its waker with its stream
+    /// An open unary call. It is cancelled when its client resets it. Registering its waker with its stream
     /// would cost a lock and an entry each time the call waits. So the waker is stored here, and the
     /// connection wakes all of its calls after a stream was reset, which is rare. Each then checks its
     /// stream.

@@ -95,6 +95,12 @@ impl Speed {
     }
 }
 
+/// Returns the time until which a client has to take a message of `bytes`.
+pub(super) fn send_deadline(began: Instant, bytes: usize, account: &Account) -> Instant {
+    let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
+    began + speed.allows(bytes)
+}
+
 /// Sends `data`, accounted for until it is sent. Resets the stream of a client that is too slow.
 pub(super) async fn send_data(
     writer: &mut StreamWriter,
@@ -104,8 +110,7 @@ pub(super) async fn send_data(
     let (began, bytes) = (Instant::now(), data.len());
     let mut data = counted(account, data);
     while !data.is_empty() {
-        let speed = if account.is_short() { PACE_IF_SHORT } else { PACE };
-        if began.elapsed() > speed.allows(bytes) {
+        if Instant::now() > send_deadline(began, bytes, account) {
             writer.send_reset(ErrorCode::CANCEL);
             return Err(StreamEnded);
         }

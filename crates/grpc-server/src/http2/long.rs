@@ -27,8 +27,8 @@ use bytes::{Buf, Bytes};
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
+use super::calls::{LongAnswer, Part};
 use super::grpc::{HEADERS, TRAILERS, send_status};
-use super::methods::{LongAnswer, Part};
 use super::wire::StreamWriter;
 use admission::Pass;
 
@@ -51,13 +51,13 @@ const WANTED_BYTES_MIN: u64 = 5 << 19;
 /// Sends headers, the message and trailers, or only a status if there is no message. `stopped` returns when
 /// the member stops.
 pub(super) async fn send<L: LongAnswer>(
-    mut writer: StreamWriter,
+    writer: &mut StreamWriter,
     answer: L,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), StreamEnded> {
     tokio::select! {
         biased;
-        sent = send_whole(&mut writer, answer, PROGRESS_TIMEOUT) => sent,
+        sent = send_whole(writer, answer, PROGRESS_TIMEOUT) => sent,
         () = stopped => {
             writer.send_reset(ErrorCode::REFUSED_STREAM);
             Ok(())

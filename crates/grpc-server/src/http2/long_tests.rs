@@ -118,7 +118,7 @@ async fn call_until(
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Result<http::Response<RecvStream>, h2::Error> {
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(1 << 20);
-    tokio::spawn(async move { send(first_stream(ours).await, answer, stopped).await });
+    tokio::spawn(async move { send(&mut first_stream(ours).await, answer, stopped).await });
     let (client, connection) = h2::client::handshake(theirs).await.unwrap();
     tokio::spawn(connection);
     let request = http::Request::get("http://localhost/").body(()).unwrap();

@@ -47,6 +47,9 @@ pub(super) const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// stopping member waits for its connections.
 pub(super) const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Time for a complete request to arrive: 2 MiB at 35 KB/s.
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// State shared by the calls of a connection.
 pub struct ConnectionShared {
     pub(super) limits: ConnectionLimits,

@@ -1,36 +1,38 @@
-//! One hot call: one request message, one response message.
+//! One unary call: one request message, one response message.
 //!
 //! A waiting call needs no task. Its message is copied out of the receive buffer if it arrived in one small
 //! DATA frame, is a slice of the buffer if the frame was larger, and is gathered into one buffer otherwise.
-//! A call that does not wait needs no future and no copy of its message.
+//! A call that does not wait needs no future and no copy of its message. Bytes after the message are
+//! discarded as they arrive, as by grpc-go.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::Poll;
 
 use ::http2::{EndOfBody, StreamEnded};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::account::{Account, Body, Room, counted};
+use super::calls::{Answer, CallHandler};
 use super::grpc::{self, AT_ONCE_BYTES_MAX, HEADERS, PREFIX_BYTES, Prefix, TRAILERS, send_data, send_status};
 use super::long;
-use super::methods::{HotAnswer, HotMethods};
-use super::shared::{ConnectionShared, stopped_for_requests};
-use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire};
+use super::shared::{BODY_TIMEOUT, ConnectionShared, stopped_for_requests};
+use super::wire::{BegunRequest, BodyReader, StreamWriter, Wire, response_block};
 
-/// Time for a complete request to arrive: 2 MiB at 35 KB/s.
-pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The content type of responses.
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Serves a call with a complete message, if it does not have to wait. Returns whether the response was
 /// sent.
-pub(super) fn answer_now<H: HotMethods>(
-    hot: &H,
-    call: &H::Call,
+pub(super) fn answer_now<C: CallHandler>(
+    calls: &C,
+    call: &C::Call,
     begun: &BegunRequest,
     wire: &Wire,
     shared: &ConnectionShared,
@@ -40,67 +42,47 @@ pub(super) fn answer_now<H: HotMethods>(
     let is_whole = body.len() >= PREFIX_BYTES
         && message_length(body, bytes_max).is_ok_and(|length| body.len() == PREFIX_BYTES + length);
     is_whole
-        && hot.answer_now(call, &body.slice(PREFIX_BYTES..), &mut |answer| {
+        && calls.answer_now(call, &body.slice(PREFIX_BYTES..), &mut |answer| {
             wire.answer_at_once(begun, &HEADERS, answer, &TRAILERS)
         })
 }
 
 /// Serves one call. A send error means that the client disconnected, so it is not reported.
-pub(super) async fn answer<H: HotMethods>(
-    hot: H,
-    call: H::Call,
+pub(super) async fn answer<C: CallHandler>(
+    calls: C,
+    call: C::Call,
     mut body: BodyReader,
     mut writer: StreamWriter,
     shared: &ConnectionShared,
 ) {
-    let read = read_in_time(&mut body, shared, H::deadline(&call), H::user(&call)).await;
-    let mut rest = match &read {
-        Ok(_) => (!has_ended(&mut body)).then_some(body),
-        Err(ReadError::Refused(_)) => None,
+    let read = read_in_time(&mut body, shared, C::deadline(&call), C::user(&call)).await;
+    let ends_later = read.is_ok() && !has_ended(&mut body);
+    if ends_later {
+        body.discard_when_dropped();
+    }
+    drop(body);
+    let outcome = match read {
+        Ok(message) => {
+            // Not boxed: the method itself is.
+            let call = pin!(calls.unary(call, message, Room(&shared.account)));
+            let Some(outcome) = unless_reset(call, &writer).await else { return };
+            outcome
+        }
+        Err(ReadError::Refused(status)) => Err(status),
         Err(ReadError::Gone) => return,
     };
-    let mut answering = pin!(async {
-        let (outcome, counted_body) = match read {
-            Ok((message, counted)) => {
-                // Boxed: a call that still waits for its message allocates no memory for the handler.
-                let mut call = Box::pin(hot.call(call, message, Room(&shared.account)));
-                (unless_reset(call.as_mut(), &writer).await?, counted)
-            }
-            Err(ReadError::Refused(status)) => (Err(status), None),
-            Err(ReadError::Gone) => return None,
-        };
-        // A long response retains its request until it starts.
-        let _counted_body = counted_body.filter(|_| matches!(outcome, Ok(HotAnswer::Long(_))));
-        let sent = match outcome {
-            Ok(HotAnswer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
-            // Boxed to keep the future of every other call small.
-            Ok(HotAnswer::Long(answer)) => Box::pin(long::send(writer, *answer, shared.stopped())).await,
-            Err(status) => send_status(&mut writer, status),
-        };
-        sent.ok()
-    });
-    let answered = poll_fn(|context| match poll_excess(&mut rest, context) {
-        Poll::Ready(()) => Poll::Ready(None),
-        Poll::Pending => answering.as_mut().poll(context),
-    });
-    if answered.await.is_some()
-        && let Some(rest) = rest
-    {
-        Box::pin(wait_for_end(rest, shared)).await;
-    }
-}
-
-/// Ready when data follows the single message of a call. The data and its stream are then dropped, because
-/// they would otherwise be held while the call waits.
-fn poll_excess(rest: &mut Option<BodyReader>, context: &mut Context<'_>) -> Poll<()> {
-    while let Some(body) = rest {
-        match ready!(body.poll_data(context)) {
-            Some(Ok(part)) if part.is_empty() => {}
-            Some(Ok(_)) => return Poll::Ready(()),
-            Some(Err(_)) | None => *rest = None,
+    let sent = match outcome {
+        Ok(Answer::Whole(message)) => send_message(&mut writer, message, &shared.account).await,
+        Ok(Answer::WithMetadata(metadata, message)) => {
+            send_with_metadata(&mut writer, *metadata, message, &shared.account).await
         }
+        // Boxed to keep the future of every other call small.
+        Ok(Answer::Long(answer)) => Box::pin(long::send(&mut writer, *answer, shared.stopped())).await,
+        Err(status) => send_status(&mut writer, status),
+    };
+    if sent.is_ok() && ends_later {
+        Box::pin(wait_for_end(&mut writer, shared)).await;
     }
-    Poll::Pending
 }
 
 /// Reports whether the client has closed its side. END_STREAM may arrive in a separate frame, after the
@@ -119,13 +101,9 @@ fn has_ended(body: &mut BodyReader) -> bool {
 
 /// Keeps the stream open after the response until its client has closed it. A client may treat a reset
 /// before that as a failure.
-async fn wait_for_end(mut rest: BodyReader, shared: &ConnectionShared) {
-    let ended = async {
-        // Data after the single message is an error, and resets the stream.
-        while rest.data().await.is_some_and(|part| part.is_ok_and(|part| part.is_empty())) {}
-    };
+async fn wait_for_end(writer: &mut StreamWriter, shared: &ConnectionShared) {
     tokio::select! {
-        () = ended => {}
+        () = poll_fn(|context| writer.poll_request_end(context)) => {}
         () = tokio::time::sleep(BODY_TIMEOUT) => {}
         () = shared.stopped() => {}
     }
@@ -159,7 +137,7 @@ async fn read_in_time(
     shared: &ConnectionShared,
     deadline: Option<Instant>,
     user: Option<u64>,
-) -> Result<UnaryMessage, ReadError> {
+) -> Result<Bytes, ReadError> {
     let mut reading = pin!(read_message(body, shared, user));
     // A small request has usually arrived already, and needs no timer.
     let first = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
@@ -173,10 +151,10 @@ async fn read_in_time(
 /// cancels it; for calls without a user, also until the client exceeds its quota.
 async fn read_before(
     deadline: Option<Instant>,
-    reading: impl Future<Output = Result<UnaryMessage, ReadError>>,
+    reading: impl Future<Output = Result<Bytes, ReadError>>,
     shared: &ConnectionShared,
     is_users: bool,
-) -> Result<UnaryMessage, ReadError> {
+) -> Result<Bytes, ReadError> {
     let latest = Instant::now() + BODY_TIMEOUT;
     let reading = async {
         tokio::select! {
@@ -197,18 +175,27 @@ async fn read_before(
     })
 }
 
-/// A message, and its count against the limits of `account`. A message that arrived in one frame is not
-/// counted.
-type UnaryMessage = (Bytes, Option<Body>);
+/// A message that counts against the limits of `account` until its last slice is dropped.
+struct CountedMessage {
+    bytes: Bytes,
+    _counted: Body,
+}
+
+impl AsRef<[u8]> for CountedMessage {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// Reads the message and returns the window as it arrives. Received bytes count against the limits of
 /// `account`, which flow control cannot replace: if the window were returned only for complete messages, a
-/// dozen large ones that arrive interleaved would use it up, and none could complete.
+/// dozen large ones that arrive interleaved would use it up, and none could complete. A message that arrived
+/// in one frame is not counted.
 async fn read_message(
     body: &mut BodyReader,
     shared: &ConnectionShared,
     user: Option<u64>,
-) -> Result<UnaryMessage, ReadError> {
+) -> Result<Bytes, ReadError> {
     let bytes_max = shared.limits.message_bytes_max;
     let mut gathered = BytesMut::new();
     let mut counted = None;
@@ -220,7 +207,11 @@ async fn read_message(
             let length = message_length(&part, bytes_max)?;
             if part.len() == PREFIX_BYTES + length {
                 part.advance(PREFIX_BYTES);
-                return Ok((part, None));
+                return Ok(part);
+            }
+            if part.len() > PREFIX_BYTES + length {
+                // A slice would pin the rest.
+                return Ok(Bytes::copy_from_slice(&part[PREFIX_BYTES..][..length]));
             }
         }
         let arrived = counted.get_or_insert_with(|| Body::new(&shared.account));
@@ -233,12 +224,14 @@ async fn read_message(
             wanted = Some(PREFIX_BYTES + length);
         }
         match wanted {
-            Some(wanted) if gathered.len() == wanted => {
+            Some(wanted) if gathered.len() >= wanted => {
+                gathered.truncate(wanted);
                 gathered.advance(PREFIX_BYTES);
-                return Ok((gathered.freeze(), counted));
-            }
-            Some(wanted) if gathered.len() > wanted => {
-                return Err(ReadError::Refused(grpc_errors::more_than_one_message()));
+                let bytes = gathered.freeze();
+                return Ok(match counted {
+                    Some(counted) => Bytes::from_owner(CountedMessage { bytes, _counted: counted }),
+                    None => bytes,
+                });
             }
             _ => {}
         }
@@ -265,6 +258,28 @@ async fn send_message(
         return Ok(());
     }
     writer.send_head(&HEADERS, EndOfBody::More)?;
+    send_body(writer, message, account).await
+}
+
+/// Sends a message whose headers have more than the usual fields. Rare, so it has a simple form.
+async fn send_with_metadata(
+    writer: &mut StreamWriter,
+    metadata: HeaderMap,
+    message: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
+    let mut response = http::Response::new(());
+    *response.headers_mut() = metadata;
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    writer.send_head(&response_block(&response), EndOfBody::More)?;
+    send_body(writer, message, account).await
+}
+
+async fn send_body(
+    writer: &mut StreamWriter,
+    message: Bytes,
+    account: &Arc<Account>,
+) -> Result<(), StreamEnded> {
     if message.len() <= AT_ONCE_BYTES_MAX {
         writer.send_data(counted(account, message), EndOfBody::More)?;
     } else {

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
 
 use admission::Holder;
 use h2::client::{ResponseFuture, SendRequest};
@@ -14,7 +16,9 @@ use tokio::time::timeout;
 use tonic::body::Body;
 
 use super::*;
-use crate::http2::{CallerTotals, ConnectionLimits, Methods, NoStreams, Room, SendNow, serve};
+use crate::http2::{
+    BegunCall, CallerTotals, ConnectionLimits, Replies, Requests, Room, SendNow, Services, serve,
+};
 
 /// Two answers of it are below the bound of a connection, twelve above.
 const LARGE_BYTES: usize = 2 << 20;
@@ -29,6 +33,8 @@ enum TestMethod {
     Reads,
     /// Is answered at once if it can be, and says so.
     Now,
+    /// Is answered with a header field.
+    Metadata,
 }
 
 /// Methods that say on a channel what they have done.
@@ -38,18 +44,32 @@ struct ScriptedMethods {
     done: mpsc::UnboundedSender<&'static str>,
 }
 
-impl HotMethods for ScriptedMethods {
+impl CallHandler for ScriptedMethods {
     type Call = TestMethod;
     type Long = Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<TestMethod> {
-        match path {
-            "/large" => Some(TestMethod::Large),
-            "/holds" => Some(TestMethod::Holds),
-            "/now" => Some(TestMethod::Now),
-            "/relayed" | "/unread" | "/made" | "/admitted" => None,
-            _ => Some(TestMethod::Reads),
-        }
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<Holder>) -> ScriptedMethods {
+        self.clone()
+    }
+
+    fn begin(
+        &self,
+        path: &str,
+        _headers: &HeaderMap,
+        _timeout: Option<&[u8]>,
+    ) -> Result<BegunCall<TestMethod>, Status> {
+        Ok(BegunCall::Unary(match path {
+            "/large" => TestMethod::Large,
+            "/holds" => TestMethod::Holds,
+            "/now" => TestMethod::Now,
+            "/reads" => TestMethod::Reads,
+            "/metadata" => TestMethod::Metadata,
+            _ => return Err(Status::unimplemented("no method")),
+        }))
+    }
+
+    fn user(_call: &TestMethod) -> Option<u64> {
+        None
     }
 
     fn deadline(call: &TestMethod) -> Option<Instant> {
@@ -64,28 +84,37 @@ impl HotMethods for ScriptedMethods {
         is_answered
     }
 
-    async fn call(
+    async fn stream(&self, method: TestMethod, _requests: Requests, _replies: Replies) -> Status {
+        unreachable!("{:?} is unary", std::mem::discriminant(&method))
+    }
+
+    async fn unary(
         &self,
         method: TestMethod,
         _message: Bytes,
         room: Room<'_>,
-    ) -> Result<HotAnswer<Infallible>, Status> {
+    ) -> Result<Answer<Infallible>, Status> {
         let done = match method {
+            TestMethod::Metadata => {
+                let field = ("name", "value");
+                let metadata = HeaderMap::from_iter([(field.0.parse().unwrap(), field.1.parse().unwrap())]);
+                return Ok(Answer::WithMetadata(Box::new(metadata), Bytes::from_static(&NOW)));
+            }
             TestMethod::Large => {
                 room.wait().await;
                 self.done.send("large").unwrap();
-                return Ok(HotAnswer::Whole(vec![0; LARGE_BYTES].into()));
+                return Ok(Answer::Whole(vec![0; LARGE_BYTES].into()));
             }
             TestMethod::Holds => {
                 let ends = CallEnds(self.done.clone());
                 self.signal.acquire().await.unwrap().forget();
                 self.done.send("held").unwrap();
                 drop(ends);
-                return Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
+                return Ok(Answer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])));
             }
             TestMethod::Now => {
                 self.done.send("called").unwrap();
-                return Ok(HotAnswer::Whole(Bytes::from_static(&NOW)));
+                return Ok(Answer::Whole(Bytes::from_static(&NOW)));
             }
             TestMethod::Reads => {
                 self.signal.acquire().await.unwrap().forget();
@@ -94,7 +123,7 @@ impl HotMethods for ScriptedMethods {
             }
         };
         self.done.send(done).unwrap();
-        Ok(HotAnswer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
+        Ok(Answer::Whole(Bytes::from_static(&[0; PREFIX_BYTES])))
     }
 }
 
@@ -123,35 +152,26 @@ async fn serve_until(
 ) {
     let limits = ConnectionLimits::for_tests(1 << 20);
     let done = hot.done.clone();
-    let services = tower::service_fn(move |request| relayed(request, done.clone()));
-    let methods = Methods { hot, streams: NoStreams, services };
-    serve(io, methods, limits, totals, Holder::new(), stop).await;
+    let http = tower::service_fn(move |request| plain(request, done.clone()));
+    serve(io, Services { calls: hot, http }, limits, totals, Holder::new(), stop).await;
 }
 
-/// Reads the request to its end, or to an error, but for one. Says so of what is no call of gRPC.
-async fn relayed(
+/// Reads the request to its end, or to an error, but for one, and says so.
+async fn plain(
     mut request: Request<Body>,
     done: mpsc::UnboundedSender<&'static str>,
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     let frame = |body: &mut Body, context: &mut Context<'_>| Pin::new(body).poll_frame(context);
     let reads = path != "/unread";
-    let says = !crate::http2::is_call(request.headers());
     while reads && let Some(read) = poll_fn(|context| frame(request.body_mut(), context)).await {
-        if says {
-            let _test_has_ended = done.send(if read.is_ok() { "read" } else { "refused" });
-        }
+        let _test_has_ended = done.send(if read.is_ok() { "read" } else { "refused" });
         if read.is_err() {
             break;
         }
     }
-    let makes = path == "/made" || path == "/admitted";
     let made = MadeBody { ends: CallEnds(done), is_made: false };
-    let mut response = Response::new(if makes { Body::new(made) } else { Body::empty() });
-    if path == "/admitted" {
-        response.extensions_mut().insert("memory");
-    }
-    Ok(response)
+    Ok(Response::new(if path == "/made" { Body::new(made) } else { Body::empty() }))
 }
 
 /// A body of `LARGE_BYTES`, which says when it is made.
@@ -213,6 +233,13 @@ impl TestClient {
     async fn send(&self, path: &str) -> ResponseFuture {
         let (response, mut body) = self.call(path).await;
         body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+        response
+    }
+
+    /// Sends a whole request that is no gRPC call, with an empty body.
+    async fn ask(&self, path: &str) -> ResponseFuture {
+        let (response, mut body) = self.request(path, "application/json").await;
+        body.send_data(Bytes::new(), true).unwrap();
         response
     }
 
@@ -283,39 +310,37 @@ async fn a_call_goes_on_while_its_client_takes_no_answers_and_a_read_waits_for_r
 }
 
 #[tokio::test]
-async fn a_relayed_answer_is_made_when_its_client_has_taken_those_before() {
+async fn a_response_without_grpc_is_made_when_its_client_has_taken_those_before() {
     let mut client = TestClient::new(Arc::default()).await;
-    let mut calls = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..12 {
-        calls.push(client.send("/made").await);
+        requests.push(client.ask("/made").await);
     }
     for _ in 0..9 {
         assert_eq!(client.event().await, Some("made"), "up to the bound of a connection");
     }
     client.ping().await;
-    assert!(client.events.try_recv().is_err(), "an answer was made with nothing taken");
-    calls.push(client.send("/admitted").await);
-    assert_eq!(client.event().await, Some("made"), "others wait for the memory that it holds");
-    let (waiting, mut body) = client.call("/made").await;
-    body.send_data(Bytes::from_static(&[0; PREFIX_BYTES]), true).unwrap();
+    assert!(client.events.try_recv().is_err(), "a response was made with nothing taken");
+    let (waiting, mut body) = client.request("/made", "application/json").await;
+    body.send_data(Bytes::new(), true).unwrap();
     client.ping().await;
     body.send_reset(Reason::CANCEL);
-    assert_eq!(client.event().await, Some("ended"), "a call whose client has gone waits on");
+    assert_eq!(client.event().await, Some("ended"), "a request whose client has gone waits on");
     drop(waiting);
 
     let mut more = Vec::new();
-    for _ in calls.len()..64 {
-        more.push(client.send("/made").await);
+    for _ in requests.len()..64 {
+        more.push(client.ask("/made").await);
     }
     client.ping().await;
-    calls.push(client.send("/now").await);
+    requests.push(client.send("/now").await);
     client.ping().await;
-    assert!(client.events.try_recv().is_err(), "relayed calls are calls of the connection");
+    assert!(client.events.try_recv().is_err(), "all requests are requests of the connection");
     drop(more);
 
-    // The client takes its answers.
-    let taken = calls.into_iter().map(|call| async {
-        let mut body = call.await.unwrap().into_body();
+    // The client takes its responses.
+    let taken = requests.into_iter().map(|request| async {
+        let mut body = request.await.unwrap().into_body();
         while let Some(data) = body.data().await {
             body.flow_control().release_capacity(data.unwrap().len()).unwrap();
         }
@@ -324,10 +349,37 @@ async fn a_relayed_answer_is_made_when_its_client_has_taken_those_before() {
     taken.expect("what waited is made");
 }
 
+#[tokio::test]
+async fn metadata_of_a_response_is_sent_in_its_headers() {
+    let client = TestClient::new(Arc::default()).await;
+    let response = client.send("/metadata").await.await.unwrap();
+    assert_eq!((&response.headers()["name"], response.status().as_u16()), (&"value".parse().unwrap(), 200));
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    let mut body = response.into_body();
+    assert_eq!(body.data().await.unwrap().unwrap()[..], NOW);
+    assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn a_rejected_call_has_its_status_before_its_message() {
+    let client = TestClient::new(Arc::default()).await;
+    let (response, _body) = client.call("/other").await;
+    let response = timeout(Duration::from_secs(10), response).await.unwrap().unwrap();
+    assert_eq!(response.headers()["grpc-status"], "12");
+    let request = Request::put("http://localhost/now").header("content-type", "application/grpc");
+    let request = request.body(()).unwrap();
+    let (response, _) = client.requests.clone().ready().await.unwrap().send_request(request, true).unwrap();
+    let response = timeout(Duration::from_secs(10), response).await.unwrap().unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["grpc-status"]),
+        (405, &"13".parse().unwrap())
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_not_of_grpc_goes_on_as_long_as_its_client_does() {
     let mut client = TestClient::new(Arc::default()).await;
-    let (response, mut body) = client.request("/relayed", "application/json").await;
+    let (response, mut body) = client.request("/read", "application/json").await;
     for _ in 0..6 {
         tokio::time::advance(Duration::from_secs(20)).await;
         body.send_data(Bytes::from_static(b"{}"), false).unwrap();
@@ -483,7 +535,7 @@ async fn the_deadline_of_a_call_covers_its_body() {
 async fn a_request_that_is_not_read_has_a_second_to_end_after_its_answer() {
     for (parts, ends) in [(0, true), (1, true), (100, true), (0, false), (100, false)] {
         let client = TestClient::new(Arc::default()).await;
-        let (response, mut body) = client.call("/unread").await;
+        let (response, mut body) = client.request("/unread", "application/json").await;
         let response = response.await.unwrap();
         assert_eq!(response.status(), 200);
         let answered = Instant::now();
@@ -509,12 +561,13 @@ async fn a_request_that_is_not_read_has_a_second_to_end_after_its_answer() {
 
 /// HEADERS of a request that does not end.
 fn opening(stream: u32, path: &str) -> Vec<u8> {
+    let content_type = if path == "/read" { "application/json" } else { "application/grpc" };
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),
         (":path", path),
         (":authority", "x"),
-        ("content-type", "application/grpc"),
+        ("content-type", content_type),
     ];
     let block = ::http2::HeaderBlock::new(fields);
     let length = u8::try_from(block.bytes().len()).unwrap();
@@ -524,7 +577,7 @@ fn opening(stream: u32, path: &str) -> Vec<u8> {
 /// The client answers no ping, and opens a stream every half second after GOAWAY.
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_requests_that_do_not_end_or_come_later() {
-    for path in ["/holds", "/relayed"] {
+    for path in ["/holds", "/read"] {
         let (ours, mut client) = duplex(1 << 16);
         let (stops, stop) = watch::channel(false);
         let hot = ScriptedMethods { signal: Arc::new(Semaphore::new(0)), done: mpsc::unbounded_channel().0 };

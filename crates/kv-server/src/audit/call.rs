@@ -6,12 +6,11 @@ use std::sync::Arc;
 use api::{CODE_NAMES, Error, Method};
 use bytes::Bytes;
 use serde::Serialize;
-use state_machine::Session;
 use tonic::{Code, Status};
 
 use super::queue::{AuditError, AuditQueue, now};
 use super::subject::{AuditSubject, start_of};
-use auth::{Auth, Credential};
+use auth::{Auth, Requester};
 use config::{AuditLevel, AuditSettings};
 use telemetry::metrics::AuditMetrics;
 
@@ -23,21 +22,12 @@ pub struct AuditLog {
     auth: Arc<Auth>,
 }
 
-/// The sender of a call.
-#[derive(Clone, Debug)]
-pub struct Who {
-    pub credential: Credential,
-    pub address: Option<SocketAddr>,
-    /// Identity in the connection's certificate.
-    pub certificate: Option<Arc<Session>>,
-}
-
 /// A call in progress. Its line is written when it completes. A call dropped before that was cancelled by
 /// its client.
 #[derive(Debug)]
 pub struct AuditedCall {
     log: Arc<AuditLog>,
-    who: Who,
+    requester: Requester,
     /// Resolved at the start: the call may invalidate its own token.
     user: Option<String>,
     is_root: bool,
@@ -66,11 +56,11 @@ impl AuditLog {
     }
 
     /// Starts auditing a call.
-    pub fn begin(self: &Arc<Self>, who: Who, method: Method) -> AuditedCall {
-        let caller = self.auth.user_of(&who.credential);
+    pub fn begin(self: &Arc<Self>, requester: Requester, method: Method) -> AuditedCall {
+        let caller = self.auth.user_of(&requester.identity);
         let (user, is_root) = (caller.user().map(str::to_owned), caller.is_root());
         let (log, request) = (Arc::clone(self), Bytes::new());
-        AuditedCall { log, who, user, is_root, method, request, subject: None, has_ended: false }
+        AuditedCall { log, requester, user, is_root, method, request, subject: None, has_ended: false }
     }
 }
 
@@ -104,7 +94,7 @@ impl AuditedCall {
             return;
         }
         let subject = self.subject.take().unwrap_or_else(|| {
-            let caller = is_refused.then(|| self.log.auth.user_of(&self.who.credential));
+            let caller = is_refused.then(|| self.log.auth.user_of(&self.requester.identity));
             let refused_user = caller.filter(|caller| caller.user().is_some());
             let request = std::mem::take(&mut self.request);
             AuditSubject::of(self.method, request, refused_user)
@@ -119,13 +109,18 @@ impl AuditedCall {
         }
         let user = self.user.take().or_else(|| {
             // The token may have become known while the call was in progress.
-            self.log.auth.user_of(&self.who.credential).user().map(str::to_owned)
+            self.log.auth.user_of(&self.requester.identity).user().map(str::to_owned)
         });
         let line = AuditLine {
             ts: now(),
             user: user.as_deref().map(start_of),
-            common_name: self.who.certificate.as_ref().map(|session| start_of(session.user())),
-            address: self.who.address,
+            common_name: self
+                .requester
+                .connection
+                .certificate
+                .as_ref()
+                .map(|session| start_of(session.user())),
+            address: self.requester.connection.address,
             method: self.method.path(),
             subject: &subject,
             revision: result.ok().flatten(),
@@ -133,7 +128,7 @@ impl AuditedCall {
             result: result.map_or_else(|status| code_name(status.code()), |_| code_name(Code::Ok)),
             error: result.err().map(|status| start_of(status.message())),
         };
-        self.log.queue.push(line.text(), self.who.address.map(|address| address.ip()));
+        self.log.queue.push(line.text(), self.requester.ip());
     }
 
     /// Reports whether the call failed because of its caller.

@@ -16,6 +16,6 @@ mod subject; // the subject of a request
 
 mod call; // a call, from its start to its line
 
-pub(crate) use call::{AuditLog, AuditedCall, Who};
+pub(crate) use call::{AuditLog, AuditedCall};
 pub(crate) use queue::AuditError;
 pub(crate) use subject::AuditSubject;

@@ -23,8 +23,8 @@ use serde::Serialize;
 use state_machine::KeyAccess;
 use state_machine::command::{DecodeError, SHORT_TXN_FIELDS_MAX, TxnPart, TxnReader};
 
+use crate::methods::{self, Effect};
 use auth::Caller;
-use grpc_server::methods::{self, Effect};
 
 /// Maximum number of ranges in a line.
 const RANGES_MAX: usize = 16;

@@ -7,26 +7,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Method;
 use api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, Member as MemberEntry, ResponseHeader, alarm_request::AlarmAction,
 };
 use mvcc::{LogIndex, Store};
 use raft_node::{Handle, ReadError, Status, TransferError};
-use state_machine::command::{self, Change, Kind, MemberChange};
-use state_machine::{ClusterLevel, Outcome, Response, level};
+use state_machine::command::{self, Change, MemberChange};
+use state_machine::{ClusterLevel, Outcome, level};
 use tokio::time::{Instant, timeout_at};
 
 use bytes::Bytes;
 
 use super::checkpointer::Checkpoints;
+use super::command::{Command, EncodedCommand, response_of};
 use super::fence::Fence;
 use super::hasher::Hasher;
 use super::leader_loss::LeaderLoss;
 use super::roster::{Reach, Roster};
 use super::watching::Watching;
-use crate::audit::AuditLog;
+use crate::audit::{AuditLog, AuditedCall};
 use admission::Admission;
-use auth::{Auth, Caller, CallerError, Credential};
+use auth::{Auth, Caller, CallerError, Requester};
 use config::{MemberLimits, Reconfiguration};
 use telemetry::metrics::{Metrics, Stage, timed};
 use telemetry::usage::Usage;
@@ -105,12 +107,17 @@ impl From<ProposeError> for tonic::Status {
 impl Member {
     /// Replicates a caller's command and returns its response once it is applied on this member. Apply checks
     /// the caller's permissions.
-    pub async fn propose(&self, caller: &Caller, kind: Kind) -> Result<Response, ProposeError> {
-        self.propose_encoded(self.encode(caller, kind)?).await
+    pub async fn propose<C: Command>(
+        &self,
+        caller: &Caller,
+        command: C,
+    ) -> Result<C::Response, ProposeError> {
+        self.propose_encoded(self.encode(caller, command)?).await
     }
 
     /// Encodes the command for a proposal. Fails while a member may not support it.
-    pub fn encode(&self, caller: &Caller, kind: Kind) -> Result<Bytes, ProposeError> {
+    pub fn encode<C: Command>(&self, caller: &Caller, command: C) -> Result<EncodedCommand<C>, ProposeError> {
+        let kind = command.into_kind();
         if level::needed(&kind) > self.level.get() {
             return Err(ProposeError::Refused(api::Error::NotCapable));
         }
@@ -118,34 +125,44 @@ impl Member {
         if command.len() + self.ids.request_header_bytes() > self.limits.request_bytes_max {
             return Err(ProposeError::Refused(api::Error::RequestTooLarge));
         }
-        Ok(command)
+        Ok(EncodedCommand::new(command))
     }
 
-    /// Replicates a membership change. Otherwise like `propose`.
-    pub async fn propose_change(&self, caller: &Caller, change: Change) -> Result<Response, ProposeError> {
+    /// Replicates a membership change and returns all members after it. Otherwise like `propose`.
+    pub async fn propose_change(
+        &self,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<Vec<MemberEntry>, ProposeError> {
         let is_strict = self.reconfiguration.is_strict;
-        let change = Kind::MemberChange(MemberChange { change: Some(change), is_strict });
-        let command = self.encode(caller, change)?;
-        replicated(self.raft.propose_change(command)).await?.map_err(|error| match error {
+        let command = self.encode(caller, MemberChange { change: Some(change), is_strict })?;
+        let changed = replicated(self.raft.propose_change(command.bytes)).await?;
+        let response = changed.map_err(|error| match error {
             // The leader rejected it as a membership change.
             api::Error::NotCapable if is_strict => ProposeError::Refused(api::Error::MemberNotEnoughStarted),
             error => ProposeError::Refused(error),
-        })
+        })?;
+        Ok(response_of::<MemberChange>(response))
     }
 
     /// Replicates a command returned by `encode`.
-    pub async fn propose_encoded(&self, command: Bytes) -> Result<Response, ProposeError> {
-        replicated(self.raft.propose(command)).await?.map_err(ProposeError::Refused)
+    pub async fn propose_encoded<C: Command>(
+        &self,
+        command: EncodedCommand<C>,
+    ) -> Result<C::Response, ProposeError> {
+        let outcome = replicated(self.raft.propose(command.bytes)).await?;
+        outcome.map(response_of::<C>).map_err(ProposeError::Refused)
     }
 
     /// Replicates a command of the member itself. Exempt from the limits on pending client proposals.
-    pub async fn propose_for_member(&self, command: Bytes) -> Result<Response, ProposeError> {
-        replicated(self.raft.propose_for_member(command)).await?.map_err(ProposeError::Refused)
+    pub async fn propose_for_member(&self, command: Bytes) -> Result<(), ProposeError> {
+        replicated(self.raft.propose_for_member(command)).await?.map(drop).map_err(ProposeError::Refused)
     }
 
     /// Authenticates a request. Waits until the entry that issued the token is applied on this member.
-    pub async fn caller(&self, credential: &Credential) -> Result<Caller, tonic::Status> {
-        match self.auth.caller(credential) {
+    pub async fn caller(&self, requester: &Requester) -> Result<Caller, tonic::Status> {
+        let identity = &requester.identity;
+        match self.auth.caller(identity) {
             Ok(caller) => Ok(caller),
             Err(CallerError::Refused(error)) => Err(grpc_errors::refused(error)),
             Err(CallerError::Unknown { issued_at }) => {
@@ -154,9 +171,14 @@ impl Member {
                     Box::pin(self.read_point()).await.map_err(grpc_errors::read_point)?;
                 }
                 let invalid = |_| grpc_errors::refused(api::Error::InvalidAuthToken);
-                self.auth.caller(credential).map_err(invalid)
+                self.auth.caller(identity).map_err(invalid)
             }
         }
+    }
+
+    /// Starts the line of a call in the audit log, if that is enabled.
+    pub fn audited(&self, requester: &Requester, method: Method) -> Option<AuditedCall> {
+        Some(self.audit.as_ref()?.begin(requester.clone(), method))
     }
 
     /// Waits until this member has applied all entries that were committed at the time of the call.
@@ -265,12 +287,12 @@ impl Member {
     /// 0 denotes the cluster: all members reject writes of keys and leases.
     pub async fn raise_corrupt(&self, member: u64) -> Result<(), ProposeError> {
         let alarm = self.encode(&Caller::MEMBER, Self::alarm(member, AlarmType::Corrupt))?;
-        self.propose_for_member(alarm).await.map(drop)
+        self.propose_for_member(alarm.bytes).await
     }
 
-    fn alarm(member_id: u64, alarm: AlarmType) -> Kind {
+    fn alarm(member_id: u64, alarm: AlarmType) -> AlarmRequest {
         let action = AlarmAction::Activate as i32;
-        Kind::Alarm(AlarmRequest { action, member_id, alarm: alarm as i32 })
+        AlarmRequest { action, member_id, alarm: alarm as i32 }
     }
 }
 

@@ -12,6 +12,7 @@ mod roster; // current members, for communication with peers
 mod fence; // stops a corrupt member from serving
 mod hasher; // hashes of the history
 
+mod command; // commands with the types of their responses
 mod handle; // the member's handle for services
 
 mod lease_clock; // lease expiry and renewal on the leader
@@ -27,6 +28,7 @@ mod gauges; // metrics that are computed on scrape
 pub(crate) use apply::Apply;
 pub(crate) use auto_compaction::start as start_auto_compaction;
 pub(crate) use checkpointer::{Checkpoints, StoreThread};
+pub(crate) use command::{Command, response_of};
 pub(crate) use corruption::{
     Differs, compare_at_start, give_up_leadership, start as start_corruption_checks,
 };

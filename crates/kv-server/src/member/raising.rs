@@ -65,7 +65,7 @@ async fn look_at_intervals(member: &Member) -> Infallible {
         };
         let Some(raise) = look.next(&mut lagging_since).await else { continue };
         match member.propose_for_member(command::encode(raise)).await {
-            Ok(_) => tracing::info!(
+            Ok(()) => tracing::info!(
                 to = member.level.get().0,
                 history = %Lineage::of(&member.store).unwrap_or_default(),
                 "cluster command version upgraded"

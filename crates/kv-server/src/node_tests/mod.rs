@@ -21,11 +21,10 @@ use tokio::sync::watch;
 use super::*;
 use crate::listeners::ClientServices;
 use admission::Holder;
-use auth::Origin;
+use auth::Connection;
 use config::flags::{self, ParsedFlags};
 use grpc_server::Ends;
-use grpc_server::client_port::PerConnection;
-use grpc_server::http2::{Methods, serve};
+use grpc_server::http2::{CallHandler, Services, serve};
 use process::shutdown::Stop;
 
 const DATA: u8 = 0;
@@ -195,17 +194,14 @@ struct PolledConnection {
 impl PolledConnection {
     fn open(alone: &Alone) -> PolledConnection {
         let services = alone.services();
-        let (origin, holder) = (Origin::default(), Holder::new());
-        let methods = Methods {
-            hot: services.hot.of(&origin, &holder),
-            streams: services.streams.of(&origin, &holder),
-            services: services.grpc.of(&origin, &holder),
-        };
+        let (client, holder) = (Connection::default(), Holder::new());
+        let http = tower::service_fn(async |_| Ok(http::Response::new(tonic::body::Body::empty())));
+        let served = Services { calls: services.calls.of(&client, &holder), http };
         let socket = TestSocket::default();
         let (io, limits) = (socket.clone(), services.limits);
         let task = Box::pin(async move {
             let (_stops, stop) = watch::channel(false);
-            serve(io, methods, limits, Arc::default(), holder, stop).await;
+            serve(io, served, limits, Arc::default(), holder, stop).await;
         });
         {
             let mut pipe = socket.0.lock();

@@ -1,19 +1,15 @@
 //! Header fields and caller identity of a call. Both may reject the call before its message is decoded.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::{Error, Method};
 use http::{HeaderMap, HeaderValue};
-use state_machine::Session;
 use tonic::{Request, Status};
 
-use crate::audit::{AuditedCall, Who};
 use crate::member::Member;
-use admission::ClientId;
-use auth::{Caller, Credential, Origin};
+use crate::methods::{self, Access, IntactRule, LearnerRule};
+use auth::Requester;
 use grpc_server::http2::{PartRoom, Room};
-use grpc_server::methods::{self, Access, IntactRule};
 
 /// Header fields used by every call, found in one pass. The first value wins if a field is repeated.
 #[derive(Default)]
@@ -57,117 +53,53 @@ impl<'h> KnownFields<'h> {
     }
 }
 
-/// The sender of a call: its connection, its address, and the token in its headers or its certificate.
-#[derive(Clone, Debug)]
-pub struct Asker {
-    pub client: ClientId,
-    pub address: Option<SocketAddr>,
-    pub credential: Credential,
-    /// Largest response that its transport can deliver. A delete with a larger one is rejected before it is
-    /// executed.
-    pub answer_bytes_max: usize,
-    /// Identity in the connection's certificate, for the audit log. None without a certificate.
-    certificate: Option<Arc<Session>>,
-    /// Response memory of the connection, if the call is served outside of the connection's task.
-    room: Option<PartRoom>,
+/// The call that the implementation of a method serves. Cheap to clone.
+#[derive(Clone)]
+pub struct ServedCall {
+    pub member: Arc<Member>,
+    pub requester: Requester,
+    /// Response memory of the connection, to wait for before reading a response; see [`Room::wait`].
+    pub room: PartRoom,
 }
 
-impl Asker {
-    /// Returns the sender of a call with these headers.
-    pub fn new(member: &Member, origin: &Origin, headers: &HeaderMap, known: &KnownFields<'_>) -> Asker {
-        let credential = member.auth.credential(origin, headers, known.token, known.authorization);
-        let certificate = member.audit.as_ref().and_then(|_| origin.certificate.clone());
-        let client = member.auth.client(origin.client, &credential);
-        Asker { client, address: origin.address, credential, certificate, ..Asker::default() }
+impl ServedCall {
+    /// Returns the sender and the message of the call.
+    pub fn parts<T>(&self, request: Request<T>) -> (&Requester, T) {
+        (&self.requester, request.into_inner())
     }
 
-    pub fn with_answers_of(self, answer_bytes_max: usize) -> Asker {
-        Asker { answer_bytes_max, ..self }
-    }
-
-    /// Returns the sender of a call to tonic's services, as set by the dispatcher.
-    pub fn of<T>(request: &Request<T>) -> Asker {
-        let asker: Asker = request.extensions().get().cloned().unwrap_or_default();
-        Asker { room: request.extensions().get().cloned(), ..asker }
-    }
-
-    /// Returns the call for the audit log, if that is enabled.
-    pub fn audited(&self, member: &Member, method: Method) -> Option<AuditedCall> {
-        let log = member.audit.as_ref()?;
-        let Asker { address, credential, certificate, .. } = self;
-        let who = Who { credential: credential.clone(), address: *address, certificate: certificate.clone() };
-        Some(log.begin(who, method))
-    }
-
-    /// Returns the authenticated user, as a key for quotas.
-    pub fn user(&self) -> Option<u64> {
-        matches!(self.credential, Credential::Session(_) | Credential::Signed(_))
-            .then_some(self.client.caller)
-    }
-
-    /// Returns the response memory to wait for before reading a response; see [`Room::wait`].
-    pub fn room(&self) -> Option<Room<'_>> {
-        self.room.as_ref().map(PartRoom::for_whole)
-    }
-
-    /// Returns the caller with its current permissions.
-    pub async fn caller(&self, member: &Member) -> Result<Caller, Status> {
-        member.caller(&self.credential).await
+    pub fn room(&self) -> Room<'_> {
+        self.room.for_whole()
     }
 }
 
-impl Default for Asker {
-    fn default() -> Self {
-        Asker {
-            client: ClientId::default(),
-            address: None,
-            credential: Credential::None,
-            answer_bytes_max: usize::MAX,
-            certificate: None,
-            room: None,
-        }
+/// Checks whether this member can serve a call: its metadata, the rule for learners, and the fence.
+pub fn check(member: &Member, method: Method, known: &KnownFields<'_>) -> Result<(), Error> {
+    check_against(known, || member.status().leader.is_some())?;
+    match methods::of(method).learner {
+        LearnerRule::Voter => check_voter(member)?,
+        LearnerRule::Any => {}
     }
+    check_intact(member, method)
 }
 
-/// Checks the metadata of a call to tonic's services, and returns its sender and message.
-pub fn admit<T>(member: &Member, request: Request<T>) -> Result<(Asker, T), Status> {
-    check(member, request.metadata().as_ref()).map_err(grpc_errors::refused)?;
-    Ok((Asker::of(&request), request.into_inner()))
-}
-
-/// Rejects a call with metadata that this member cannot satisfy, and any call to a learner.
-pub fn check(member: &Member, metadata: &HeaderMap) -> Result<(), Error> {
-    check_known(member, &KnownFields::of(metadata))
-}
-
-/// Like [`check`], for fields that were found already.
-pub fn check_known(member: &Member, known: &KnownFields<'_>) -> Result<(), Error> {
-    check_any(member, known)?;
-    check_voter(member)
-}
-
-/// Rejects calls to a learner, which serves Status, Snapshot and serializable ranges only.
+/// Rejects calls to a learner.
 pub fn check_voter(member: &Member) -> Result<(), Error> {
     if member.roster.is_learner() { Err(Error::NotSupportedForLearner) } else { Ok(()) }
 }
 
-/// Like [`check_known`], for calls that learners serve as well.
-pub fn check_any(member: &Member, known: &KnownFields<'_>) -> Result<(), Error> {
-    check_against(known, || member.status().leader.is_some())
-}
-
 /// Rejects a call that its caller is not permitted to make, independent of the message. Deny by default:
-/// each method has a rule in [`grpc_server::methods`].
-pub async fn authorize(member: &Member, asker: &Asker, access: Access) -> Result<(), Status> {
+/// each method has a rule in [`methods`].
+pub async fn authorize(member: &Member, requester: &Requester, access: Access) -> Result<(), Status> {
     match access {
         Access::Open | Access::Keys => Ok(()),
-        Access::User => asker.caller(member).await?.check_named().map_err(grpc_errors::refused),
-        Access::Root => asker.caller(member).await?.check_root().map_err(grpc_errors::refused),
+        Access::User => member.caller(requester).await?.check_named().map_err(grpc_errors::refused),
+        Access::Root => member.caller(requester).await?.check_root().map_err(grpc_errors::refused),
     }
 }
 
 /// Rejects calls that a member with a corrupt state must not serve.
-pub fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
+fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
     if member.fence.is_up() && methods::of(method).state == IntactRule::Intact {
         Err(Error::Corrupt)
     } else {

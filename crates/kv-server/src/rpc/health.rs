@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use api::health::health_check_response::ServingStatus;
 use api::health::health_server::Health as HealthMethods;
@@ -12,11 +11,8 @@ use api::health::{HealthCheckRequest, HealthCheckResponse, HealthListRequest, He
 use futures_util::stream::{self, Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::guard;
-use crate::member::Member;
-
-/// The methods as tonic calls them.
-pub struct Health(pub Arc<Member>);
+/// The methods of the service.
+pub struct Health;
 
 fn serving(service: &str) -> ServingStatus {
     if service.is_empty() { ServingStatus::Serving } else { ServingStatus::ServiceUnknown }
@@ -24,13 +20,6 @@ fn serving(service: &str) -> ServingStatus {
 
 fn answer(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
-}
-
-impl Health {
-    fn admit<T>(&self, request: Request<T>) -> Result<T, Status> {
-        guard::check(&self.0, request.metadata().as_ref()).map_err(grpc_errors::refused)?;
-        Ok(request.into_inner())
-    }
 }
 
 #[tonic::async_trait]
@@ -41,7 +30,7 @@ impl HealthMethods for Health {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        match serving(&self.admit(request)?.service) {
+        match serving(&request.get_ref().service) {
             ServingStatus::ServiceUnknown => Err(grpc_errors::unknown_health_service()),
             status => Ok(Response::new(answer(status))),
         }
@@ -49,9 +38,8 @@ impl HealthMethods for Health {
 
     async fn list(
         &self,
-        request: Request<HealthListRequest>,
+        _request: Request<HealthListRequest>,
     ) -> Result<Response<HealthListResponse>, Status> {
-        self.admit(request)?;
         let statuses = HashMap::from([(String::new(), answer(serving("")))]);
         Ok(Response::new(HealthListResponse { statuses }))
     }
@@ -61,7 +49,7 @@ impl HealthMethods for Health {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let status = answer(serving(&self.admit(request)?.service));
+        let status = answer(serving(&request.get_ref().service));
         let stream = stream::iter([Ok(status)]).chain(stream::pending());
         Ok(Response::new(Box::pin(stream)))
     }

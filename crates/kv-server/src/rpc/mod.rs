@@ -1,7 +1,7 @@
 //! The services: etcd's gRPC methods over one [`crate::member::Member`].
 //!
 //! ```text
-//!   grpc_server::http2 ──▶ dispatch ──▶ kv, watch, lease, concurrency, maintenance, cluster, health ──▶ Member
+//!   grpc_server::http2, gateway ──▶ dispatch ──▶ kv, watch, lease, concurrency, maintenance, cluster, health ──▶ Member
 //! ```
 //!
 //! Order of checks in every method, which determines the error that clients see: decoding, the client's

@@ -5,24 +5,20 @@
 //! * It retains its log and its votes, and continues to acknowledge entries. So the quorum is preserved.
 //! * The alarm remains until an operator clears it: `kv-server member reseed` does both.
 
-use std::sync::Arc;
-
 use api::kvserver::repair_server::Repair as RepairMethods;
 use api::kvserver::{ReseedRequest, ReseedResponse};
 use tonic::{Request, Response, Status};
 
-use super::guard::{self, KnownFields};
+use super::guard::ServedCall;
 use crate::member::{Member, give_up_leadership};
 
-/// The methods as tonic calls them.
-pub struct Repair(pub Arc<Member>);
+/// The methods of the service, for one call.
+pub struct Repair(pub ServedCall);
 
 #[tonic::async_trait]
 impl RepairMethods for Repair {
     async fn reseed(&self, request: Request<ReseedRequest>) -> Result<Response<ReseedResponse>, Status> {
-        let member = &self.0;
-        guard::check_any(member, &KnownFields::of(request.metadata().as_ref()))
-            .map_err(grpc_errors::refused)?;
+        let member = &self.0.member;
         let wanted = request.get_ref().member_id;
         if wanted != member.ids.member {
             return Err(grpc_errors::not_this_member(member.ids.member, wanted));

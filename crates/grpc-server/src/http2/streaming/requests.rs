@@ -19,12 +19,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use telemetry::metrics::MessageCounter;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 use tonic::Status;
 
 use super::super::account::{Account, Unread};
 use super::super::grpc::{self, PREFIX_BYTES, Prefix};
-use super::super::unary::BODY_TIMEOUT;
+use super::super::shared::BODY_TIMEOUT;
 use super::local::RequestSource;
 
 /// Reads the requests of a stream.
@@ -142,6 +142,25 @@ impl Requests {
     /// Returns the next message with its prefix, or None after the last. Cancellation safe.
     pub async fn next(&mut self) -> Option<Result<Bytes, Status>> {
         std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Returns the single message of a call, without its prefix. It has [`BODY_TIMEOUT`] to start, and
+    /// the same time to arrive.
+    pub async fn only(&mut self) -> Result<Bytes, Status> {
+        match timeout(BODY_TIMEOUT, self.next()).await {
+            Ok(Some(message)) => message.map(|message| message.slice(PREFIX_BYTES..)),
+            Ok(None) => Err(grpc_errors::no_message()),
+            Err(_) => Err(grpc_errors::incomplete_too_long()),
+        }
+    }
+
+    /// Returns an error if another message follows the single one of a call. Never completes otherwise: an
+    /// incomplete one is ignored, as by grpc-go.
+    pub async fn excess(&mut self) -> Status {
+        match self.next().await {
+            Some(Ok(_)) => grpc_errors::more_than_one_message(),
+            Some(Err(_)) | None => std::future::pending().await,
+        }
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {

@@ -1,6 +1,5 @@
-//! One call with request and response streams, in the task of its connection.
+//! One call with a stream of requests or responses, in the task of its connection.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,51 +7,33 @@ use std::task::{Context, Poll};
 
 use ::http2::{EndOfBody, ErrorCode};
 use bytes::Bytes;
-use http::HeaderMap;
 use parking_lot::Mutex;
 use telemetry::metrics::MessageCounter;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 
-use super::super::account::{Account, OpenStream, Room, counted};
-use super::super::grpc::{HEADERS, PREFIX_BYTES, Prefix, send_status, send_status_after_headers};
+use super::super::account::{Account, LOOK_AGAIN, OpenStream, PartRoom, Room, counted};
+use super::super::grpc::{
+    HEADERS, PREFIX_BYTES, Prefix, send_deadline, send_status, send_status_after_headers,
+};
 use super::super::shared::ConnectionShared;
 use super::super::wire::{BodyReader, StreamWriter};
 use super::local::{AnswerSink, RequestSource, StreamEnds};
 use super::requests::{RequestStream, Requests};
 
-/// The methods with streams in both directions.
-pub trait StreamMethods: Clone + Send + 'static {
-    /// One call: its method and the parameters from its headers.
-    type Call: Send;
-
-    /// Returns the call for a path such as `/etcdserverpb.Watch/Watch`, if it is one of these methods.
-    fn find(&self, path: &str, headers: &HeaderMap) -> Option<Self::Call>;
-
-    /// Serves a call until it completes with this status. The future is dropped when the client disconnects
-    /// or the member stops.
-    fn serve(
-        &self,
-        call: Self::Call,
-        requests: Requests,
-        replies: Replies,
-    ) -> impl Future<Output = Status> + Send;
-}
-
-/// Serves one call. Its stream is counted until then.
-pub(crate) async fn serve<T: StreamMethods>(
-    methods: T,
-    call: T::Call,
+/// Serves one call with `serve`. Its stream is counted until then.
+pub(crate) async fn serve<F: Future<Output = Status>>(
+    serve: impl FnOnce(Requests, Replies) -> F,
     (body, writer, _open): (BodyReader, StreamWriter, OpenStream),
     shared: &ConnectionShared,
 ) {
     let stream = StreamEnds { source: RequestSource::Wire(body), sink: AnswerSink::Wire(writer) };
-    serve_stream(methods, call, stream, shared).await;
+    serve_stream(serve, stream, shared).await;
 }
 
 /// Serves one call, which may use another transport than HTTP/2.
-pub async fn serve_stream<T: StreamMethods>(
-    methods: T,
-    call: T::Call,
+pub async fn serve_stream<F: Future<Output = Status>>(
+    serve: impl FnOnce(Requests, Replies) -> F,
     StreamEnds { source, sink }: StreamEnds,
     shared: &ConnectionShared,
 ) {
@@ -62,7 +43,7 @@ pub async fn serve_stream<T: StreamMethods>(
     let outgoing = Outgoing::new(sink);
     let replies = Replies::new(&outgoing, &shared.account);
     let ended = {
-        let mut serving = pin!(methods.serve(call, requests, replies));
+        let mut serving = pin!(serve(requests, replies));
         let mut stopped = pin!(shared.stopped());
         poll_fn(|context| {
             if is_local {
@@ -85,22 +66,6 @@ pub async fn serve_stream<T: StreamMethods>(
     };
     if let Some(status) = ended {
         outgoing.lock().end(status);
-    }
-}
-
-/// A server without streaming methods.
-#[derive(Clone, Copy, Debug)]
-pub struct NoStreams;
-
-impl StreamMethods for NoStreams {
-    type Call = Infallible;
-
-    fn find(&self, _path: &str, _headers: &HeaderMap) -> Option<Infallible> {
-        None
-    }
-
-    async fn serve(&self, call: Infallible, _requests: Requests, _replies: Replies) -> Status {
-        match call {}
     }
 }
 
@@ -155,6 +120,13 @@ impl Outgoing {
         }
     }
 
+    /// Resets the stream of a client that is too slow.
+    fn give_up(&mut self) {
+        if let AnswerSink::Wire(writer) = &mut self.sink {
+            writer.send_reset(ErrorCode::CANCEL);
+        }
+    }
+
     fn send(&mut self, part: Bytes) -> Result<(), StreamGone> {
         match self.opened()? {
             AnswerSink::Wire(writer) => writer.send_data(part, EndOfBody::More).map_err(|_| StreamGone),
@@ -193,10 +165,30 @@ impl Replies {
         self.counter = Some(counter);
     }
 
+    /// Sends the headers, which otherwise leave with the first message.
+    pub fn open(&mut self) -> Result<(), StreamGone> {
+        self.outgoing.lock().opened().map(drop)
+    }
+
+    /// Returns the accounting of the connection's responses.
+    pub fn for_parts(&self) -> PartRoom {
+        Room(&self.account).for_parts()
+    }
+
+    /// Returns when the client has taken enough of the connection's responses. Must be awaited before a
+    /// message that may be large is built.
+    pub async fn ready(&self) {
+        Room(&self.account).wait().await;
+    }
+
     /// Waits until the client takes bytes, the process may hold more of them, and other connections had a
     /// chance to run. Returns the number of bytes it takes, at most `wanted`.
     pub async fn room(&mut self, wanted: usize) -> Result<usize, StreamGone> {
         Room(&self.account).wait_for_others().await;
+        self.window(wanted).await
+    }
+
+    async fn window(&mut self, wanted: usize) -> Result<usize, StreamGone> {
         while self.account.is_turn_used() {
             tokio::task::yield_now().await;
         }
@@ -209,15 +201,38 @@ impl Replies {
     pub async fn send(&mut self, mut data: Bytes) -> Result<(), StreamGone> {
         while !data.is_empty() {
             let granted = self.room(data.len()).await?;
-            let part = data.split_to(granted);
-            self.account.note_sent_in_turn(part.len());
-            let mut outgoing = self.outgoing.lock();
-            let (messages, bytes) = outgoing.borders.pass(&part);
-            outgoing.send(counted(&self.account, part))?;
-            drop(outgoing);
-            if let Some(counter) = &self.counter {
-                counter.sent(messages, bytes);
+            let part = counted(&self.account, data.split_to(granted));
+            self.send_part(part)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a whole message, accounted for until it is sent. The stream of a client that is too slow is
+    /// reset; the gateway has a separate limit.
+    pub async fn send_in_time(&mut self, message: Bytes) -> Result<(), StreamGone> {
+        let is_local = matches!(self.outgoing.lock().sink, AnswerSink::Local(_));
+        let (began, bytes) = (Instant::now(), message.len());
+        let mut message = counted(&self.account, message);
+        while !message.is_empty() {
+            if !is_local && Instant::now() > send_deadline(began, bytes, &self.account) {
+                self.outgoing.lock().give_up();
+                return Err(StreamGone);
             }
+            if let Ok(granted) = timeout(LOOK_AGAIN, self.window(message.len())).await {
+                self.send_part(message.split_to(granted?))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_part(&self, part: Bytes) -> Result<(), StreamGone> {
+        self.account.note_sent_in_turn(part.len());
+        let mut outgoing = self.outgoing.lock();
+        let (messages, bytes) = outgoing.borders.pass(&part);
+        outgoing.send(part)?;
+        drop(outgoing);
+        if let Some(counter) = &self.counter {
+            counter.sent(messages, bytes);
         }
         Ok(())
     }

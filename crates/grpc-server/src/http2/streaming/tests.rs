@@ -1,5 +1,6 @@
 //! Streams of a client that is idle, slow, gone or wrong.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +17,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::*;
-use crate::http2::methods::NoHot;
-use crate::http2::{ConnectionLimits, Methods, serve};
+use crate::http2::{Answer, BegunCall, CallHandler, ConnectionLimits, Room, SendNow, Services, serve};
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -25,15 +25,44 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone)]
 struct EchoStreams(mpsc::UnboundedSender<String>);
 
-impl StreamMethods for EchoStreams {
+impl CallHandler for EchoStreams {
     type Call = String;
+    type Long = Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<String> {
-        Some(path.to_owned())
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<Holder>) -> EchoStreams {
+        self.clone()
     }
 
-    async fn serve(&self, call: String, mut requests: Requests, mut replies: Replies) -> Status {
+    fn begin(
+        &self,
+        path: &str,
+        _headers: &HeaderMap,
+        _timeout: Option<&[u8]>,
+    ) -> Result<BegunCall<String>, Status> {
+        Ok(BegunCall::Stream(path.to_owned()))
+    }
+
+    fn deadline(_call: &String) -> Option<Instant> {
+        None
+    }
+
+    fn user(_call: &String) -> Option<u64> {
+        None
+    }
+
+    fn answer_now(&self, _call: &String, _message: &Bytes, _send: &mut SendNow<'_>) -> bool {
+        false
+    }
+
+    async fn unary(&self, call: String, _: Bytes, _: Room<'_>) -> Result<Answer<Infallible>, Status> {
+        unreachable!("{call} is a stream")
+    }
+
+    async fn stream(&self, call: String, mut requests: Requests, mut replies: Replies) -> Status {
         let _ends = StreamEnds(self.0.clone());
+        if call == "/one" {
+            return self.one(requests, replies).await;
+        }
         while let Some(request) = requests.next().await {
             let request = match request {
                 Ok(request) => request,
@@ -51,6 +80,27 @@ impl StreamMethods for EchoStreams {
         }
         self.0.send("half-closed".to_owned()).unwrap();
         std::future::pending().await
+    }
+}
+
+impl EchoStreams {
+    /// Sends the single request back, as a response that holds memory.
+    async fn one(&self, mut requests: Requests, mut replies: Replies) -> Status {
+        let request = match requests.only().await {
+            Ok(request) => request,
+            Err(status) => return status,
+        };
+        let frame = message(request.len());
+        let sent = tokio::select! {
+            biased;
+            status = requests.excess() => return status,
+            sent = replies.send_in_time(frame) => sent,
+        };
+        self.0.send(format!("sent: {}", sent.is_ok())).unwrap();
+        tokio::select! {
+            status = requests.excess() => status,
+            () = std::future::pending() => unreachable!("it never completes"),
+        }
     }
 }
 
@@ -85,8 +135,8 @@ impl StreamBench {
     }
 
     async fn open(&self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
-        let request =
-            Request::post(format!("http://localhost{path}")).header("content-type", "application/grpc");
+        let kind = if path == "/plain" { "application/json" } else { "application/grpc" };
+        let request = Request::post(format!("http://localhost{path}")).header("content-type", kind);
         let request = request.body(()).unwrap();
         self.client.clone().ready().await.unwrap().send_request(request, false).unwrap()
     }
@@ -104,11 +154,10 @@ async fn serve_echo(
 ) {
     let limits = ConnectionLimits::for_tests(MESSAGE_BYTES_MAX);
     // Sends the request's body back.
-    let services = tower::service_fn(|request: Request<Body>| async {
-        Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
+    let http = tower::service_fn(|request: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(request.into_body()))
     });
-    let methods = Methods { hot: NoHot, streams, services };
-    serve(io, methods, limits, Arc::default(), holder, stop).await;
+    serve(io, Services { calls: streams, http }, limits, Arc::default(), holder, stop).await;
 }
 
 fn message(bytes: usize) -> Bytes {
@@ -145,7 +194,7 @@ async fn end(response: ResponseFuture) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_stays_open_while_it_is_idle_and_after_its_requests_have_ended() {
-    for path in ["/echo", "/relayed"] {
+    for path in ["/echo", "/plain"] {
         let mut bench = StreamBench::new().await;
         let (response, mut requests) = bench.open(path).await;
         requests.send_data(message(10), false).unwrap();
@@ -272,7 +321,7 @@ async fn a_reset_ends_the_call_whatever_it_waits_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_streams_at_once() {
-    for path in ["/echo", "/relayed"] {
+    for path in ["/echo", "/plain"] {
         let bench = StreamBench::new().await;
         let (response, mut requests) = bench.open(path).await;
         requests.send_data(message(10), false).unwrap();
@@ -283,5 +332,39 @@ async fn a_stop_ends_streams_at_once() {
         assert!(body.data().await.is_none(), "{path}");
         let trailers = body.trailers().await.unwrap().expect("a status");
         assert_eq!(trailers["grpc-status"], "14", "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_with_one_request_takes_one_that_comes_in_time() {
+    for (bytes, ends, code, seconds) in [
+        (Bytes::new(), true, "13", 0),
+        (Bytes::new(), false, "4", 60),
+        (message(10).slice(..7), true, "13", 0),
+        (message(10).slice(..7), false, "4", 60),
+        ([message(10), message(0)].concat().into(), false, "13", 0),
+    ] {
+        let bench = StreamBench::new().await;
+        let (response, mut requests) = bench.open("/one").await;
+        requests.send_data(bytes.clone(), ends).unwrap();
+        let began = Instant::now();
+        assert_eq!((end(response).await.0.as_str(), began.elapsed().as_secs()), (code, seconds), "{bytes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_take_a_response_with_memory_is_given_up() {
+    for takes in [true, false] {
+        let mut bench = StreamBench::new().await;
+        let (response, mut requests) = bench.open("/one").await;
+        requests.send_data(message(100_000), true).unwrap();
+        let began = Instant::now();
+        let mut body = response.await.unwrap().into_body();
+        if takes {
+            read(&mut body, 100_005).await;
+        }
+        // A client that takes none of its responses may lose its connection first.
+        assert_eq!(bench.event().await == "sent: true", takes);
+        assert_eq!(began.elapsed().as_secs() >= 60, !takes);
     }
 }

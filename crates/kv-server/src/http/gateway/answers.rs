@@ -7,18 +7,15 @@ use std::time::Duration;
 use api::grpc::{PREFIX_BYTES, Prefix};
 use api::{Error, Method};
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Extensions, Response};
-use http_body_util::BodyExt;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tokio::time::timeout;
-use tonic::body::Body;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::budget::{ANSWER_BYTES_MAX, Budget, BudgetPass};
 use crate::rpc::Dispatcher;
-use grpc_server::http2::{AnswerReader, ConnectionShared, CountedBody, HotMethods, LongAnswer};
+use grpc_server::http2::{AnswerReader, CallHandler, ConnectionShared, CountedBody, LongAnswer};
 
-type LongCall = <Dispatcher as HotMethods>::Long;
+type LongCall = <Dispatcher as CallHandler>::Long;
 
 /// Interval at which a response waiting for memory checks whether other calls want the memory it holds.
 const WANTED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -39,19 +36,12 @@ pub(super) enum OneAnswer {
     Whole(Bytes, Method),
     /// A response that is produced while it is read, and its request until it starts.
     Long(Box<LongCall>, CountedBody),
-    Refused(Status),
 }
 
 /// Messages in parts with arbitrary boundaries.
 pub(super) struct AnswerParts {
-    source: PartSource,
+    source: AnswerReader,
     read: BytesMut,
-}
-
-pub(super) enum PartSource {
-    /// A response of tonic's services, and its extensions, such as admitted memory.
-    Body(Body, #[expect(dead_code, reason = "held until it is dropped")] Extensions),
-    Stream(AnswerReader),
 }
 
 /// A message without its prefix, and its budget.
@@ -66,19 +56,9 @@ impl From<OneAnswer> for AnswerSource {
     }
 }
 
-impl From<PartSource> for AnswerSource {
-    fn from(source: PartSource) -> AnswerSource {
+impl From<AnswerReader> for AnswerSource {
+    fn from(source: AnswerReader) -> AnswerSource {
         AnswerSource::Parts(AnswerParts { source, read: BytesMut::new() })
-    }
-}
-
-impl From<Response<Body>> for AnswerSource {
-    fn from(response: Response<Body>) -> AnswerSource {
-        let (parts, body) = response.into_parts();
-        match Status::from_header_map(&parts.headers) {
-            Some(status) => OneAnswer::Refused(status).into(),
-            None => PartSource::Body(body, parts.extensions).into(),
-        }
     }
 }
 
@@ -117,7 +97,6 @@ impl OneAnswer {
                 }
             }
             OneAnswer::Long(call, request) => long(*call, request, budget).await,
-            OneAnswer::Refused(status) => Err(status),
         }
     }
 }
@@ -141,15 +120,7 @@ impl AnswerParts {
 
     /// Reads one part, or returns the final status.
     async fn receive(&mut self) -> Result<(), Status> {
-        let part = match &mut self.source {
-            PartSource::Stream(answers) => answers.next().await?,
-            PartSource::Body(body, _) => {
-                body.frame().await.ok_or_else(no_status)??.into_data().map_err(|frame| {
-                    let trailers = frame.into_trailers().unwrap_or_default();
-                    Status::from_header_map(&trailers).unwrap_or_else(no_status)
-                })?
-            }
-        };
+        let part = self.source.next().await?;
         self.read.extend_from_slice(&part);
         Ok(())
     }
@@ -232,10 +203,6 @@ async fn long(mut call: LongCall, request: CountedBody, budget: &Budget) -> Resu
     }
     read.advance(PREFIX_BYTES);
     Ok(AnswerMessage { bytes: read.freeze(), held })
-}
-
-fn no_status() -> Status {
-    Status::new(Code::Internal, "the call ended without a status")
 }
 
 #[cfg(test)]

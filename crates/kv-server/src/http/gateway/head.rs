@@ -3,8 +3,8 @@
 //! `Authorization` is passed on, and `Grpc-Metadata-X` as `x`. `Grpc-Timeout` is the deadline. All other
 //! headers are dropped.
 
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderName, TE, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderName, UPGRADE};
+use http::{HeaderMap, HeaderValue};
 
 use crate::rpc::deadline;
 
@@ -21,15 +21,9 @@ fn has_word(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
 }
 
-/// Returns the head of a call to `path`, or the error in its headers.
-pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, String> {
-    let mut request = Request::new(());
-    *request.method_mut() = http::Method::POST;
-    *request.uri_mut() = format!("http://gateway{path}").parse().map_err(|_| "malformed path".to_owned())?;
-    *request.version_mut() = http::Version::HTTP_2;
-    let metadata = request.headers_mut();
-    metadata.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    metadata.insert(TE, HeaderValue::from_static("trailers"));
+/// Returns the metadata of a call, or the error in the headers.
+pub(super) fn metadata(headers: &HeaderMap) -> Result<HeaderMap, String> {
+    let mut metadata = HeaderMap::new();
     for (name, value) in headers {
         match name.as_str().strip_prefix(METADATA_PREFIX) {
             Some(key) if is_free(key) => {
@@ -51,7 +45,7 @@ pub(super) fn head(path: &str, headers: &HeaderMap) -> Result<Request<()>, Strin
             Some(length) => drop(metadata.insert(TIMEOUT, in_grpcs_form(length))),
         }
     }
-    Ok(request)
+    Ok(metadata)
 }
 
 /// Reports whether a client may set this metadata field: the fields of HTTP/2 and gRPC are reserved.
@@ -107,19 +101,13 @@ mod tests {
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
-        let request = head("/etcdserverpb.KV/Range", &headers).unwrap();
-        let mut metadata: Vec<(&str, &[u8])> =
-            request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        metadata.sort();
+        let metadata = metadata(&headers).unwrap();
+        let mut fields: Vec<(&str, &[u8])> =
+            metadata.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        fields.sort();
         assert_eq!(
-            metadata,
-            [
-                ("authorization", &b"Bearer a.1"[..]),
-                ("content-type", b"application/grpc"),
-                ("hasleader", b"true"),
-                ("te", b"trailers"),
-                ("token", b"b.2"),
-            ]
+            fields,
+            [("authorization", &b"Bearer a.1"[..]), ("hasleader", b"true"), ("token", b"b.2")]
         );
     }
 
@@ -147,7 +135,7 @@ mod tests {
                 HeaderName::from_static(TIMEOUT),
                 HeaderValue::from_str(text).unwrap(),
             )]);
-            let made = head("/a/b", &headers).map(|request| request.headers().get(TIMEOUT).cloned());
+            let made = metadata(&headers).map(|metadata| metadata.get(TIMEOUT).cloned());
             let wanted = wanted.map(|text| text.map(HeaderValue::from_static)).map_err(str::to_owned);
             assert_eq!(made, wanted, "{text}");
         }

@@ -41,7 +41,7 @@ use tonic::{Code, Status};
 use crate::rpc::Dispatcher;
 use admission::{Admission, ClientId, Gate, Places, Share, Shares};
 use budget::Budget;
-use grpc_server::client_port::PerConnection;
+use grpc_server::http2::CallHandler;
 use grpc_server::local::LocalConnection;
 use refusal::refused;
 
@@ -91,7 +91,7 @@ struct GatewayCall {
 impl GatewayCall {
     /// Returns the dispatcher for calls of this connection.
     fn dispatcher(&self) -> Dispatcher {
-        self.gateway.dispatcher.of(self.connection.origin(), self.connection.holder())
+        self.gateway.dispatcher.of(self.connection.connection(), self.connection.holder())
     }
 
     /// Runs a conversion of a message of `bytes`.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use api::Method;
 
-use grpc_server::methods;
+use crate::methods;
 
 /// Returns the method for a path such as `/v3/kv/put`.
 pub(super) fn method(path: &str) -> Option<Method> {

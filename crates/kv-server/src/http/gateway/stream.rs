@@ -7,41 +7,64 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
+use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use super::answers::{AnswerMessage, CallAnswers, PartSource};
-use super::head::head;
+use super::answers::{AnswerMessage, CallAnswers};
+use super::head::metadata;
 use super::values::Values;
 use super::write::{BodyWriter, Slow};
 use super::{GatewayCall, refusal, write};
-use grpc_server::http2::StreamMethods;
+use grpc_server::http2::{BegunCall, CallHandler};
 
 impl GatewayCall {
+    /// Makes a call with one request, and many responses.
     pub(super) async fn server_stream(self, request: Request) -> Response {
-        match self.begin(request).await {
-            Ok(answers) => self.lines(answers, JoinSet::new()).await,
-            Err(status) => refusal::status(&status),
-        }
-    }
-
-    pub(super) async fn stream(self, request: Request) -> Response {
         let (parts, body) = request.into_parts();
-        let head = match head(self.method.path(), &parts.headers) {
-            Ok(head) => head,
+        let metadata = match metadata(&parts.headers) {
+            Ok(metadata) => metadata,
             Err(text) => return refusal::status(&Status::invalid_argument(text)),
         };
-        let dispatcher = self.dispatcher();
-        let Some(call) = StreamMethods::find(&dispatcher, self.method.path(), head.headers()) else {
-            return refusal::status(&Status::internal("not a streaming method"));
+        let message = match self.one_message(body).await {
+            Ok(message) => message,
+            Err(status) => return refusal::status(&status),
         };
         let (sender, requests) = mpsc::channel(1);
-        let (answers, serving) = self.connection.stream(dispatcher, call, requests);
-        let answers = CallAnswers::new(PartSource::Stream(answers), &self.connection.shared);
+        sender.try_send(message).expect("the channel has capacity for one message");
+        drop(sender);
+        self.stream_of(&metadata, requests, JoinSet::new()).await
+    }
+
+    /// Makes a call with many requests and responses.
+    pub(super) async fn stream(self, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let metadata = match metadata(&parts.headers) {
+            Ok(metadata) => metadata,
+            Err(text) => return refusal::status(&Status::invalid_argument(text)),
+        };
+        let (sender, requests) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
-        tasks.spawn(serving);
         tasks.spawn(forward(self.clone(), self.values(body), sender));
+        self.stream_of(&metadata, requests, tasks).await
+    }
+
+    async fn stream_of(
+        self,
+        metadata: &HeaderMap,
+        requests: mpsc::Receiver<Bytes>,
+        mut tasks: JoinSet<()>,
+    ) -> Response {
+        let dispatcher = self.dispatcher();
+        let call = match dispatcher.begin(self.method.path(), metadata, None) {
+            Ok(BegunCall::Stream(call)) => call,
+            Ok(BegunCall::Unary(_)) => unreachable!("a method with many responses is a stream"),
+            Err(status) => return refusal::stream_status(&status),
+        };
+        let (answers, serving) = self.connection.stream(dispatcher, call, requests);
+        let answers = CallAnswers::new(answers, &self.connection.shared);
+        tasks.spawn(serving);
         self.lines(answers, tasks).await
     }
 

@@ -6,20 +6,16 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use futures_util::stream;
-use http_body::Frame;
-use http_body_util::StreamBody;
 use state_machine::command;
 use tonic::{Code, Status};
-use tower::Service;
 
 use super::answers::{AnswerMessage, CallAnswers, OneAnswer, refused_answer};
-use super::head::head;
+use super::head::metadata;
 use super::values::Values;
 use super::{GatewayCall, refusal, write};
+use crate::methods;
 use crate::rpc::Dispatcher;
-use grpc_server::http2::{HotAnswer, HotMethods};
-use grpc_server::methods::CLUSTER_BYTES_MAX;
+use grpc_server::http2::{Answer, BegunCall, CallHandler};
 
 /// Base64 takes four bytes for three; names and numbers take the rest.
 const JSON_FACTOR: usize = 2;
@@ -45,34 +41,33 @@ impl GatewayCall {
         Ok(write::whole(json, held))
     }
 
-    /// Starts a call with one request.
-    pub(super) async fn begin(&self, request: Request) -> Result<CallAnswers, Status> {
+    /// Makes a call with one request and one response.
+    async fn begin(&self, request: Request) -> Result<CallAnswers, Status> {
         let (parts, body) = request.into_parts();
-        let head = head(self.method.path(), &parts.headers).map_err(Status::invalid_argument)?;
+        let metadata = metadata(&parts.headers).map_err(Status::invalid_argument)?;
         let message = self.one_message(body).await?;
-        let (mut dispatcher, shared) = (self.dispatcher(), &self.connection.shared);
-        if let Some(call) = HotMethods::find(&dispatcher, self.method.path(), head.headers(), None) {
-            let message = message.slice(PREFIX_BYTES..);
-            if message.len() > self.gateway.message_bytes_max {
-                return Err(grpc_errors::too_large(message.len(), self.gateway.message_bytes_max));
-            }
-            let counted = shared.count_message(message.len(), Dispatcher::user(&call))?;
-            let answer = Box::pin(HotMethods::call(&dispatcher, call, message, shared.room())).await?;
-            let source = match answer {
-                HotAnswer::Whole(message) => OneAnswer::Whole(message, self.method),
-                HotAnswer::Long(call) => OneAnswer::Long(call, counted),
-            };
-            return Ok(CallAnswers::new(source, shared));
+        let (dispatcher, shared) = (self.dispatcher(), &self.connection.shared);
+        let call = match dispatcher.begin(self.method.path(), &metadata, None)? {
+            BegunCall::Unary(call) => call,
+            BegunCall::Stream(_) => unreachable!("a method with one response is no stream"),
+        };
+        let message = message.slice(PREFIX_BYTES..);
+        if message.len() > self.gateway.message_bytes_max {
+            return Err(grpc_errors::too_large(message.len(), self.gateway.message_bytes_max));
         }
-        let counted = shared.count_message(message.len(), dispatcher.user_of(head.headers()));
-        let part = counted.as_ref().map(|_| Frame::data(message)).map_err(Status::clone);
-        let body = tonic::body::Body::new(StreamBody::new(stream::iter([part])));
-        let Ok(response) = Service::call(&mut dispatcher, head.map(|()| body)).await;
-        Ok(CallAnswers::new(response, shared))
+        let counted = shared.count_message(message.len(), Dispatcher::user(&call))?;
+        let answer = Box::pin(dispatcher.unary(call, message, shared.room())).await?;
+        let source = match answer {
+            Answer::Whole(message) | Answer::WithMetadata(_, message) => {
+                OneAnswer::Whole(message, self.method)
+            }
+            Answer::Long(call) => OneAnswer::Long(call, counted),
+        };
+        Ok(CallAnswers::new(source, shared))
     }
 
     /// Returns the message of the first object; an empty body means an empty object.
-    async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
+    pub(super) async fn one_message(&self, body: Body) -> Result<Bytes, Status> {
         let mut values = Values::due(body, self.json_bytes_max());
         let value = values.next(&self.budget).await?;
         self.message(value.unwrap_or_else(|| Bytes::from_static(b"{}"))).await
@@ -83,11 +78,7 @@ impl GatewayCall {
     }
 
     fn json_bytes_max(&self) -> usize {
-        let message_bytes_max = match self.method.service() {
-            "etcdserverpb.Cluster" => self.gateway.message_bytes_max.min(CLUSTER_BYTES_MAX),
-            _ => self.gateway.message_bytes_max,
-        };
-        message_bytes_max.saturating_mul(JSON_FACTOR)
+        methods::message_bytes_max(self.method, self.gateway.message_bytes_max).saturating_mul(JSON_FACTOR)
     }
 
     pub(super) async fn json(&self, answer: Bytes) -> Result<Vec<u8>, Status> {

@@ -57,7 +57,7 @@ async fn compact(member: &Member, revision: i64) -> Result<(), ProposeError> {
     let permissions = &member.auth.table;
     let caller = permissions.is_enabled().then(|| (ROOT, permissions.revision()));
     match member.propose_for_member(command::encode_for(Kind::Compact(request), caller)).await {
-        Ok(_) | Err(ProposeError::Refused(api::Error::Compacted)) => Ok(()),
+        Ok(()) | Err(ProposeError::Refused(api::Error::Compacted)) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -13,13 +13,15 @@ use mvcc::Store;
 use parking_lot::Mutex;
 use raft_node::{Handle, ProposeError, ReadError, RequestOrigin, Term};
 use rustix::time::{ClockId, clock_gettime};
-use state_machine::command::{self, Kind, LeaseExpire};
+use state_machine::command::{self, Kind, LeaseExpire, LeaseRenew};
 use state_machine::{
-    Anchor, Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, Response,
-    WhenExpired, remaining,
+    Anchor, Chosen, LeaseTable, LedTerm, Outcome, Remaining, RenewalBatch, RenewalStep, WhenExpired,
+    remaining,
 };
 use tokio::sync::Notify;
 use tokio::time::timeout;
+
+use crate::member::{Command, response_of};
 
 /// Time that the renewal of an expired lease waits for its revocation: a `LEASE_TURN` and some commands. The
 /// other renewals of the same batch wait as well.
@@ -134,28 +136,21 @@ impl LeaderLeases {
     pub async fn record(&self, term: Term, chosen: Chosen) -> Result<(), LeaseError> {
         let (_, now) = self.read_clock(term)?;
         let command = command::encode(chosen.record(term, now));
-        match self.propose(command).await? {
-            Response::LeaseRenew => Ok(()),
-            other => unreachable!("a renewal was answered with {other:?}"),
-        }
+        self.propose::<LeaseRenew>(command).await
     }
 
     /// Revokes the leases in `ids` that have expired, and returns their number.
     pub async fn expire(&self, term: Term, ids: Vec<i64>) -> Result<usize, LeaseError> {
         let (_, now) = self.read_clock(term)?;
         let command = command::encode(Kind::LeaseExpire(LeaseExpire { term: term.0, now, ids }));
-        match self.propose(command).await? {
-            Response::LeaseExpire(count) => {
-                self.expired.notify_waiters();
-                Ok(count)
-            }
-            other => unreachable!("an expiry was answered with {other:?}"),
-        }
+        let count = self.propose::<LeaseExpire>(command).await?;
+        self.expired.notify_waiters();
+        Ok(count)
     }
 
-    async fn propose(&self, command: Bytes) -> Result<Response, LeaseError> {
+    async fn propose<C: Command>(&self, command: Bytes) -> Result<C::Response, LeaseError> {
         match self.raft.propose_for_member(command).await? {
-            Ok(response) => Ok(response),
+            Ok(response) => Ok(response_of::<C>(response)),
             Err(api::Error::LeaderChanged) => Err(LeaseError::NotLeader),
             Err(refusal) => Err(LeaseError::Refused(refusal)),
         }

@@ -1,4 +1,4 @@
-//! Each method, as tonic calls it.
+//! Each method.
 
 use api::Error;
 use api::command::auth_change::Kind as Change;
@@ -19,8 +19,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthEnableRequest>,
     ) -> Result<Reply<AuthEnableResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::Enable(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::Enable(request)).await?;
         Ok(Reply::new(AuthEnableResponse { header }))
     }
 
@@ -28,8 +28,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthDisableRequest>,
     ) -> Result<Reply<AuthDisableResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::Disable(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::Disable(request)).await?;
         Ok(Reply::new(AuthDisableResponse { header }))
     }
 
@@ -37,11 +37,11 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthStatusRequest>,
     ) -> Result<Reply<AuthStatusResponse>, Status> {
-        let (asker, _) = self.admit(request)?;
+        let (requester, _) = self.0.parts(request);
         // Needs no token, but rejects an invalid one, as in etcd.
-        asker.caller(&self.member).await?;
+        self.0.member.caller(requester).await?;
         let state = self.state().await?;
-        let header = self.member.header();
+        let header = self.0.member.header();
         let AuthState { enabled, revision, .. } = *state;
         Ok(Reply::new(AuthStatusResponse { header, enabled, auth_revision: revision }))
     }
@@ -50,24 +50,25 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthenticateRequest>,
     ) -> Result<Reply<AuthenticateResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        self.authenticate(&asker, request).await.map(Reply::new)
+        let (requester, request) = self.0.parts(request);
+        self.authenticate(requester, request).await.map(Reply::new)
     }
 
     async fn user_add(
         &self,
         request: Request<AuthUserAddRequest>,
     ) -> Result<Reply<AuthUserAddResponse>, Status> {
-        let (asker, AuthUserAddRequest { name, password, options, .. }) = self.admit(request)?;
+        let (requester, AuthUserAddRequest { name, password, options, .. }) = self.0.parts(request);
         // Checked before hashing: a name that cannot be stored should not wait for the hash in memory.
         if name.len() > USER_NAME_BYTES_MAX {
             return Err(grpc_errors::refused(Error::RequestTooLarge));
         }
         let password_hash = match &options {
             Some(options) if options.no_password => Bytes::new(),
-            Some(_) | None => self.hash(&asker, password).await?,
+            Some(_) | None => self.hash(requester, password).await?,
         };
-        let header = self.change(&asker, Change::UserAdd(AddUser { name, options, password_hash })).await?;
+        let header =
+            self.change(requester, Change::UserAdd(AddUser { name, options, password_hash })).await?;
         Ok(Reply::new(AuthUserAddResponse { header }))
     }
 
@@ -75,10 +76,10 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthUserGetRequest>,
     ) -> Result<Reply<AuthUserGetResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let state = self.state_for(&asker, |_, caller| caller.user() == Some(&request.name)).await?;
+        let (requester, request) = self.0.parts(request);
+        let state = self.state_for(requester, |_, caller| caller.user() == Some(&request.name)).await?;
         let user = state.users.get(&request.name).ok_or(Error::UserNotFound).map_err(grpc_errors::refused)?;
-        let header = self.member.header();
+        let header = self.0.member.header();
         Ok(Reply::new(AuthUserGetResponse { header, roles: user.roles.clone() }))
     }
 
@@ -86,9 +87,9 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthUserListRequest>,
     ) -> Result<Reply<AuthUserListResponse>, Status> {
-        let (asker, _) = self.admit(request)?;
-        let state = self.state_for_root(&asker).await?;
-        let header = self.member.header();
+        let (requester, _) = self.0.parts(request);
+        let state = self.state_for_root(requester).await?;
+        let header = self.0.member.header();
         Ok(Reply::new(AuthUserListResponse { header, users: state.users.keys().cloned().collect() }))
     }
 
@@ -96,8 +97,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthUserDeleteRequest>,
     ) -> Result<Reply<AuthUserDeleteResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::UserDelete(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::UserDelete(request)).await?;
         Ok(Reply::new(AuthUserDeleteResponse { header }))
     }
 
@@ -107,7 +108,7 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthUserChangePasswordRequest>,
     ) -> Result<Reply<AuthUserChangePasswordResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
+        let (requester, request) = self.0.parts(request);
         let AuthUserChangePasswordRequest { name, password, hashed_password } = request;
         if name.len() > USER_NAME_BYTES_MAX {
             return Err(grpc_errors::refused(Error::UserNotFound));
@@ -115,7 +116,7 @@ impl AuthMethods for AuthCalls {
         let password_hash = match password.is_empty() {
             false => {
                 drop(hashed_password); // It may be long, and the hash may have to wait.
-                self.hash(&asker, password).await?
+                self.hash(requester, password).await?
             }
             true => {
                 let decoded = base64::engine::general_purpose::STANDARD.decode(hashed_password);
@@ -127,7 +128,7 @@ impl AuthMethods for AuthCalls {
             }
         };
         let change = Change::UserChangePassword(SetPassword { name, password_hash });
-        let header = self.change(&asker, change).await?;
+        let header = self.change(requester, change).await?;
         Ok(Reply::new(AuthUserChangePasswordResponse { header }))
     }
 
@@ -135,8 +136,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthUserGrantRoleRequest>,
     ) -> Result<Reply<AuthUserGrantRoleResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::UserGrantRole(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::UserGrantRole(request)).await?;
         Ok(Reply::new(AuthUserGrantRoleResponse { header }))
     }
 
@@ -144,8 +145,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthUserRevokeRoleRequest>,
     ) -> Result<Reply<AuthUserRevokeRoleResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::UserRevokeRole(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::UserRevokeRole(request)).await?;
         Ok(Reply::new(AuthUserRevokeRoleResponse { header }))
     }
 
@@ -153,8 +154,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthRoleAddRequest>,
     ) -> Result<Reply<AuthRoleAddResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::RoleAdd(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::RoleAdd(request)).await?;
         Ok(Reply::new(AuthRoleAddResponse { header }))
     }
 
@@ -162,23 +163,23 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthRoleGetRequest>,
     ) -> Result<Reply<AuthRoleGetResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
+        let (requester, request) = self.0.parts(request);
         let has_role = |state: &AuthState, caller: &Caller| {
             let user = caller.user().and_then(|name| state.users.get(name));
             user.is_some_and(|user| user.roles.contains(&request.role))
         };
-        let state = self.state_for(&asker, has_role).await?;
+        let state = self.state_for(requester, has_role).await?;
         let perm = permissions(&state, &request.role).map_err(grpc_errors::refused)?;
-        Ok(Reply::new(AuthRoleGetResponse { header: self.member.header(), perm }))
+        Ok(Reply::new(AuthRoleGetResponse { header: self.0.member.header(), perm }))
     }
 
     async fn role_list(
         &self,
         request: Request<AuthRoleListRequest>,
     ) -> Result<Reply<AuthRoleListResponse>, Status> {
-        let (asker, _) = self.admit(request)?;
-        let state = self.state_for_root(&asker).await?;
-        let header = self.member.header();
+        let (requester, _) = self.0.parts(request);
+        let state = self.state_for_root(requester).await?;
+        let header = self.0.member.header();
         Ok(Reply::new(AuthRoleListResponse { header, roles: state.roles.keys().cloned().collect() }))
     }
 
@@ -186,8 +187,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthRoleDeleteRequest>,
     ) -> Result<Reply<AuthRoleDeleteResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::RoleDelete(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::RoleDelete(request)).await?;
         Ok(Reply::new(AuthRoleDeleteResponse { header }))
     }
 
@@ -195,8 +196,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthRoleGrantPermissionRequest>,
     ) -> Result<Reply<AuthRoleGrantPermissionResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::RoleGrantPermission(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::RoleGrantPermission(request)).await?;
         Ok(Reply::new(AuthRoleGrantPermissionResponse { header }))
     }
 
@@ -204,8 +205,8 @@ impl AuthMethods for AuthCalls {
         &self,
         request: Request<AuthRoleRevokePermissionRequest>,
     ) -> Result<Reply<AuthRoleRevokePermissionResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let header = self.change(&asker, Change::RoleRevokePermission(request)).await?;
+        let (requester, request) = self.0.parts(request);
+        let header = self.change(requester, Change::RoleRevokePermission(request)).await?;
         Ok(Reply::new(AuthRoleRevokePermissionResponse { header }))
     }
 }

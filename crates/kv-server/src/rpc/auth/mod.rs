@@ -16,21 +16,19 @@ use api::command::IssueToken;
 use api::command::auth_change::Kind as Change;
 use api::etcdserverpb::{AuthenticateRequest, AuthenticateResponse, ResponseHeader};
 use bytes::Bytes;
-use state_machine::command::{AuthChange, Kind};
-use state_machine::{AuthState, ROOT, Response};
-use tonic::{Request, Status};
+use state_machine::{AuthState, ROOT};
+use tonic::Status;
 
-use super::guard::{self, Asker};
-use crate::member::{Member, ProposeError};
-use auth::{Applicant, Caller, Decisive, HashError, SignError, Tokens, simple_token};
+use super::guard::ServedCall;
+use crate::member::ProposeError;
+use ::auth::Requester;
+use auth::{Caller, Decisive, HashError, SignError, Tokens, simple_token};
 
 /// Maximum number of password verifications per call, repeated after concurrent changes of users or roles.
 const TRIES_MAX: usize = 10;
 
-/// The methods as tonic calls them.
-pub struct AuthCalls {
-    pub member: Arc<Member>,
-}
+/// The methods of the service, for one call.
+pub struct AuthCalls(pub ServedCall);
 
 fn hash_error(error: HashError) -> Status {
     match error {
@@ -42,39 +40,34 @@ fn hash_error(error: HashError) -> Status {
 
 impl AuthCalls {
     /// Proposes a change for a caller. Returns the header of the response.
-    async fn change(&self, asker: &Asker, change: Change) -> Result<Option<ResponseHeader>, Status> {
-        let caller = asker.caller(&self.member).await?;
-        let kind = Kind::Auth(AuthChange { kind: Some(change) });
-        match self.member.propose(&caller, kind).await.map_err(Status::from)? {
-            Response::Auth(mut header) => {
-                self.member.fill_header(&mut header);
-                Ok(header)
-            }
-            other => unreachable!("a change of users was answered with {other:?}"),
-        }
+    async fn change(&self, requester: &Requester, change: Change) -> Result<Option<ResponseHeader>, Status> {
+        let caller = self.0.member.caller(requester).await?;
+        let mut header = self.0.member.propose(&caller, change).await?;
+        self.0.member.fill_header(&mut header);
+        Ok(header)
     }
 
     /// Returns the state after a read point.
     async fn state(&self) -> Result<Arc<AuthState>, Status> {
-        self.member.read_point().await.map_err(grpc_errors::read_point)?;
-        Ok(self.member.auth.table.state())
+        self.0.member.read_point().await.map_err(grpc_errors::read_point)?;
+        Ok(self.0.member.auth.table.state())
     }
 
     /// Like `state`, for methods of root. The caller is checked against the same state.
-    async fn state_for_root(&self, asker: &Asker) -> Result<Arc<AuthState>, Status> {
+    async fn state_for_root(&self, requester: &Requester) -> Result<Arc<AuthState>, Status> {
         let state = self.state().await?;
-        asker.caller(&self.member).await?.check_root().map_err(grpc_errors::refused)?;
+        self.0.member.caller(requester).await?.check_root().map_err(grpc_errors::refused)?;
         Ok(state)
     }
 
     /// Like `state`, for root and for users that satisfy `is_own`.
     async fn state_for(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         is_own: impl FnOnce(&AuthState, &Caller) -> bool,
     ) -> Result<Arc<AuthState>, Status> {
         let state = self.state().await?;
-        let caller = asker.caller(&self.member).await?;
+        let caller = self.0.member.caller(requester).await?;
         match caller.check_root() {
             Err(error)
                 if matches!(error, Error::PermissionDenied | Error::UserNotFound)
@@ -87,14 +80,14 @@ impl AuthCalls {
     /// Verifies a password, and issues a token.
     async fn authenticate(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         request: AuthenticateRequest,
     ) -> Result<AuthenticateResponse, Status> {
         let AuthenticateRequest { name, password } = request;
         let password = Decisive::of(&password);
         for _ in 0..TRIES_MAX {
             let state = self.state().await?;
-            let issued = self.verify_and_issue(asker, &state, &name, &password).await;
+            let issued = self.verify_and_issue(requester, &state, &name, &password).await;
             match issued {
                 Err(ProposeError::Refused(Error::AuthOldRevision)) => {}
                 Err(error) => return Err(error.into()),
@@ -107,7 +100,7 @@ impl AuthCalls {
     /// Makes one attempt. Fails with `AuthOldRevision` if users or roles have changed since `state`.
     async fn verify_and_issue(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         state: &AuthState,
         name: &str,
         password: &Decisive,
@@ -120,12 +113,7 @@ impl AuthCalls {
         if user.options.as_ref().is_some_and(|options| options.no_password) {
             return Ok(Err(grpc_errors::no_password_user()));
         }
-        let applicant = Applicant {
-            client: asker.client,
-            address: asker.address.map(|address| address.ip()),
-            user: name,
-        };
-        match self.member.auth.passwords.verify(applicant, password, user.password.clone()).await {
+        match self.0.member.auth.passwords.verify(requester, name, password, user.password.clone()).await {
             Ok(true) => {}
             Ok(false) => return refused(Error::AuthFailed),
             Err(error) => return Ok(Err(hash_error(error))),
@@ -136,15 +124,10 @@ impl AuthCalls {
         let letters = simple_token::letters();
         let prefix = simple_token::digest(&letters);
         let issue = IssueToken { user: name.to_owned(), prefix, auth_revision: state.revision };
-        let kind = Kind::Auth(AuthChange { kind: Some(Change::IssueToken(issue)) });
-        match self.member.propose(&Caller::MEMBER, kind).await? {
-            Response::Authenticate(mut response) => {
-                self.member.fill_header(&mut response.header);
-                response.token = simple_token::with_letters(&response.token, &letters);
-                Ok(Ok(response))
-            }
-            other => unreachable!("a token was answered with {other:?}"),
-        }
+        let mut response = self.0.member.propose(&Caller::MEMBER, issue).await?;
+        self.0.member.fill_header(&mut response.header);
+        response.token = simple_token::with_letters(&response.token, &letters);
+        Ok(Ok(response))
     }
 
     /// Returns a signed token, if they are enabled. It needs no log entry.
@@ -153,7 +136,7 @@ impl AuthCalls {
         state: &AuthState,
         name: &str,
     ) -> Result<Option<Result<AuthenticateResponse, Status>>, ProposeError> {
-        let auth = &self.member.auth;
+        let auth = &self.0.member.auth;
         let signed = match &auth.tokens {
             Tokens::Simple => return Ok(None),
             Tokens::None => return Ok(Some(Err(grpc_errors::refused(Error::AuthFailed)))),
@@ -163,20 +146,14 @@ impl AuthCalls {
             return Err(ProposeError::Refused(Error::AuthOldRevision));
         }
         Ok(Some(match signed {
-            Ok(token) => Ok(AuthenticateResponse { header: self.member.header(), token }),
+            Ok(token) => Ok(AuthenticateResponse { header: self.0.member.header(), token }),
             Err(SignError::VerifyOnly) => Err(grpc_errors::verify_only_key()),
             Err(SignError::Failed) => Err(grpc_errors::unsigned_token()),
         }))
     }
 
-    async fn hash(&self, asker: &Asker, password: String) -> Result<Bytes, Status> {
-        let applicant =
-            Applicant { client: asker.client, address: asker.address.map(|address| address.ip()), user: "" };
-        self.member.auth.passwords.hash(applicant, password).await.map_err(hash_error)
-    }
-
-    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::admit(&self.member, request)
+    async fn hash(&self, requester: &Requester, password: String) -> Result<Bytes, Status> {
+        self.0.member.auth.passwords.hash(requester, password).await.map_err(hash_error)
     }
 }
 

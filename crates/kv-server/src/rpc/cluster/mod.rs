@@ -5,7 +5,6 @@
 
 mod checks; // safety checks of membership changes
 
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::Error;
@@ -17,13 +16,12 @@ use api::etcdserverpb::{
 };
 use futures_util::future::join_all;
 use raft_node::Progress;
-use state_machine::Response as Outcome;
 use state_machine::command::{Change, MemberAdd, MemberUpdate};
 use tonic::{Request, Response, Status};
 
 use self::checks::MembersView;
-use super::guard::{self, Asker};
-use crate::member::Member;
+use super::guard::ServedCall;
+use ::auth::Requester;
 use config::Urls;
 use data_dir::added_member_id;
 use telemetry::metrics::Reason;
@@ -33,33 +31,30 @@ use telemetry::metrics::Reason;
 const REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The methods as tonic calls them.
-pub struct ClusterCalls(pub Arc<Member>);
+/// The methods of the service, for one call.
+pub struct ClusterCalls(pub ServedCall);
 
 impl ClusterCalls {
-    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::admit(&self.0, request)
-    }
-
     /// Rejects the id of an unknown member.
     fn check_known(&self, id: u64) -> Result<(), Status> {
-        let members = self.0.members().map_err(grpc_errors::record)?;
+        let members = self.0.member.members().map_err(grpc_errors::record)?;
         let is_known = members.iter().any(|member| member.id == id);
         if is_known { Ok(()) } else { Err(grpc_errors::refused(Error::MemberNotFound)) }
     }
 
     /// Rejects an unsafe change, if this member is configured to check.
     async fn judge(&self, check: impl FnOnce(&MembersView<'_>) -> Result<(), Error>) -> Result<(), Status> {
-        if !self.0.reconfiguration.is_strict {
+        if !self.0.member.reconfiguration.is_strict {
             return Ok(());
         }
-        let members = self.0.members().map_err(grpc_errors::record)?;
+        let members = self.0.member.members().map_err(grpc_errors::record)?;
         let out_of_sync = self.out_of_sync(&members).await?;
         let now = Instant::now();
-        let active_for = |id| self.0.reach.active_since(id).map(|since| now.saturating_duration_since(since));
+        let active_for =
+            |id| self.0.member.reach.active_since(id).map(|since| now.saturating_duration_since(since));
         let view = MembersView {
             members: &members,
-            own: self.0.ids.member,
+            own: self.0.member.ids.member,
             active_for: &active_for,
             out_of_sync: &out_of_sync,
         };
@@ -73,15 +68,12 @@ impl ClusterCalls {
     }
 
     /// Proposes the change and returns all members after it.
-    async fn change(&self, asker: &Asker, change: Change) -> Result<Vec<MemberEntry>, Status> {
-        let caller = asker.caller(&self.0).await?;
-        match self.0.propose_change(&caller, change).await.map_err(Status::from)? {
-            Outcome::Members(members) => Ok(members),
-            other => unreachable!("a change of the members was answered with {other:?}"),
-        }
+    async fn change(&self, requester: &Requester, change: Change) -> Result<Vec<MemberEntry>, Status> {
+        let caller = self.0.member.caller(requester).await?;
+        Ok(self.0.member.propose_change(&caller, change).await?)
     }
 
-    async fn promote(&self, asker: &Asker, id: u64) -> Result<Vec<MemberEntry>, Status> {
+    async fn promote(&self, requester: &Requester, id: u64) -> Result<Vec<MemberEntry>, Status> {
         self.check_known(id)?;
         let began = Instant::now();
         loop {
@@ -95,12 +87,12 @@ impl ClusterCalls {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.judge(checks::may_promote).await?;
-        self.change(asker, Change::Promote(id)).await
+        self.change(requester, Change::Promote(id)).await
     }
 
     /// Returns the progress of a member as the leader knows it.
     async fn progress_of(&self, id: u64) -> Result<Progress, Status> {
-        let member = &self.0;
+        let member = &self.0.member;
         let leader = member.status().leader.ok_or_else(|| grpc_errors::refused(Error::NoLeader))?;
         let progress = if leader == member.ids.member {
             member.raft.progress_of(id).await
@@ -135,74 +127,79 @@ impl ClusterMethods for ClusterCalls {
         &self,
         request: Request<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
-        if self.admit(request)?.1.linearizable {
-            self.0.read_point().await.map_err(grpc_errors::read_point)?;
+        if request.get_ref().linearizable {
+            self.0.member.read_point().await.map_err(grpc_errors::read_point)?;
         }
-        let members = self.0.members().map_err(grpc_errors::record)?;
-        Ok(Response::new(MemberListResponse { header: self.0.header_without_revision(), members }))
+        let members = self.0.member.members().map_err(grpc_errors::record)?;
+        Ok(Response::new(MemberListResponse { header: self.0.member.header_without_revision(), members }))
     }
 
     async fn member_add(
         &self,
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        let (asker, MemberAddRequest { peer_ur_ls, is_learner }) = self.admit(request)?;
+        let (requester, MemberAddRequest { peer_ur_ls, is_learner }) = self.0.parts(request);
         let peer_urls = peer_urls(&peer_ur_ls)?;
         self.judge(|view| checks::may_add(view, is_learner)).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let id = added_member_id(peer_urls.iter().map(String::as_str), now);
-        let learners_max = self.0.reconfiguration.learners_max;
-        let members =
-            self.change(&asker, Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max })).await?;
+        let learners_max = self.0.member.reconfiguration.learners_max;
+        let members = self
+            .change(requester, Change::Add(MemberAdd { id, peer_urls, is_learner, learners_max }))
+            .await?;
         let member = members.iter().find(|member| member.id == id).cloned();
-        Ok(Response::new(MemberAddResponse { header: self.0.header_without_revision(), member, members }))
+        Ok(Response::new(MemberAddResponse {
+            header: self.0.member.header_without_revision(),
+            member,
+            members,
+        }))
     }
 
     async fn member_remove(
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
+        let (requester, request) = self.0.parts(request);
         let id = request.id;
         self.judge(|view| checks::may_remove(view, id)).await?;
         // A removed member may learn of its removal only from its peers' rejections.
-        let is_own = id == self.0.ids.member && !self.0.roster.is_removed();
+        let is_own = id == self.0.member.ids.member && !self.0.member.roster.is_removed();
         let members = tokio::select! {
             biased;
-            changed = self.change(&asker, Change::Remove(id)) => changed?,
-            () = self.0.roster.removed(), if is_own => {
-                let mut members = self.0.members().map_err(grpc_errors::record)?;
+            changed = self.change(requester, Change::Remove(id)) => changed?,
+            () = self.0.member.roster.removed(), if is_own => {
+                let mut members = self.0.member.members().map_err(grpc_errors::record)?;
                 members.retain(|member| member.id != id);
                 members
             }
         };
-        Ok(Response::new(MemberRemoveResponse { header: self.0.header_without_revision(), members }))
+        Ok(Response::new(MemberRemoveResponse { header: self.0.member.header_without_revision(), members }))
     }
 
     async fn member_update(
         &self,
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        let (asker, MemberUpdateRequest { id, peer_ur_ls }) = self.admit(request)?;
+        let (requester, MemberUpdateRequest { id, peer_ur_ls }) = self.0.parts(request);
         let peer_urls = match peer_urls(&peer_ur_ls) {
             Ok(peer_urls) => peer_urls,
             // Otherwise the change itself reports it: this member may not have applied a recent addition.
             Err(bad) => return Err(self.check_known(id).err().unwrap_or(bad)),
         };
-        let members = self.change(&asker, Change::Update(MemberUpdate { id, peer_urls })).await?;
-        Ok(Response::new(MemberUpdateResponse { header: self.0.header_without_revision(), members }))
+        let members = self.change(requester, Change::Update(MemberUpdate { id, peer_urls })).await?;
+        Ok(Response::new(MemberUpdateResponse { header: self.0.member.header_without_revision(), members }))
     }
 
     async fn member_promote(
         &self,
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        let promotions = &self.0.metrics.promotions;
-        match self.promote(&asker, request.id).await {
+        let (requester, request) = self.0.parts(request);
+        let promotions = &self.0.member.metrics.promotions;
+        match self.promote(requester, request.id).await {
             Ok(members) => {
                 promotions.successes.inc();
-                let header = self.0.header_without_revision();
+                let header = self.0.member.header_without_revision();
                 Ok(Response::new(MemberPromoteResponse { header, members }))
             }
             Err(status) => {

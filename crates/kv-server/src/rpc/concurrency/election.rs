@@ -19,24 +19,23 @@ use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
 use super::observe;
 use super::waiting::{WaitingPlaces, until_owned};
-use crate::member::Member;
-use crate::rpc::{guard, reply};
+use crate::rpc::guard::ServedCall;
+use crate::rpc::reply;
 use admission::CountedAnswer;
 
-/// The methods as tonic calls them.
+/// The methods of the service, for one call.
 pub struct Election {
-    member: Arc<Member>,
+    inner: Inner,
     waiting: WaitingPlaces,
 }
 
 impl Election {
-    pub fn new(member: Arc<Member>, waiting: WaitingPlaces) -> Election {
-        Election { member, waiting }
+    pub fn new(call: ServedCall, waiting: WaitingPlaces) -> Election {
+        Election { inner: Inner(call), waiting }
     }
 
-    fn admit<T>(&self, request: Request<T>) -> Result<(Inner, T), Status> {
-        let (asker, request) = guard::admit(&self.member, request)?;
-        Ok((Inner::new(&self.member, asker), request))
+    fn parts<T>(&self, request: Request<T>) -> (Inner, T) {
+        (self.inner.clone(), request.into_inner())
     }
 }
 
@@ -108,18 +107,21 @@ impl ElectionMethods for Election {
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<LeaderResponse, Status>> + Send>>;
 
     async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Reply<CampaignResponse>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let place = self.waiting.enter(inner.client(), &request.name)?;
-        let campaigning =
-            attended(self.waiting.stop.clone(), Arc::clone(&self.member.fence), async move |attendance| {
+        let campaigning = attended(
+            self.waiting.stop.clone(),
+            Arc::clone(&self.inner.0.member.fence),
+            async move |attendance| {
                 let _place = place;
                 campaign(inner, attendance, request).await
-            });
+            },
+        );
         campaigning.await.map(Reply::new)
     }
 
     async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Reply<ProclaimResponse>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let leader = request.leader.ok_or_else(grpc_errors::leader_missing)?;
         let (_, txn) = inner.lease(leader.lease, |lease| replace(&leader, lease, request.value)).await?;
         let response = proclaim(&inner, txn).await?;
@@ -127,7 +129,7 @@ impl ElectionMethods for Election {
     }
 
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Reply<LeaderResponse>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let CountedAnswer { response: first, memory } = inner.leader(&Prefix::of(&request.name)).await?;
         let Some(kv) = first.kvs.into_iter().next() else { return Err(grpc_errors::no_elected_leader()) };
         let response = LeaderResponse { header: first.header, kv: Some(kv) };
@@ -135,14 +137,14 @@ impl ElectionMethods for Election {
     }
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Reply<Self::ObserveStream>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let place = self.waiting.enter(inner.client(), &request.name)?;
         Ok(Reply::new(Box::pin(observe::leaders(inner, place, Prefix::of(&request.name)))))
     }
 
     /// Leaves a key unchanged if it was created at another revision, which is no error.
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Reply<ResignResponse>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let leader = request.leader.ok_or_else(grpc_errors::leader_missing)?;
         if leader.lease == 0 {
             // etcd grants an unused lease here, which is rejected first.

@@ -14,8 +14,9 @@ use watch::{CreateRequest, Encoder};
 
 use super::inner::Inner;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::rpc::guard::Asker;
+use crate::rpc::guard::ServedCall;
 use crate::rpc::watch::{changed, review_now};
+use ::auth::Requester;
 
 /// Size of a chunk to encode.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -24,7 +25,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// the member is configured to do so.
 pub struct Follow {
     member: Arc<Member>,
-    asker: Asker,
+    requester: Requester,
     changes: Option<Receiver<()>>,
     stream: WatchStream,
     encoder: Encoder,
@@ -51,18 +52,18 @@ impl From<WatchStopped> for FollowEnd {
 
 impl Follow {
     pub async fn open(inner: &Inner, request: CreateRequest) -> Result<Follow, FollowEnd> {
-        let Inner { member, asker } = inner;
+        let ServedCall { member, requester, .. } = &inner.0;
         // Subscribed before the check, so that a later change triggers a new check.
         let changes = member.auth.changes.clone();
-        let caller = asker.caller(member).await.map_err(|_| FollowEnd::Ended)?;
+        let caller = member.caller(requester).await.map_err(|_| FollowEnd::Ended)?;
         let need = Need::Keys(KeyAccess::Read, request.keys());
         caller.check(&member.store, need).map_err(|_| FollowEnd::Ended)?;
         let stream = member.watching.open(inner.client()).await?;
         stream.place().await;
         stream.request(WatchRequest::Create(request)).await?;
         let encoder = Encoder::new(member.ids.cluster, member.ids.member, usize::MAX);
-        let (member, asker, frames) = (Arc::clone(member), asker.clone(), BytesMut::new());
-        Ok(Follow { member, asker, changes, stream, encoder, frames })
+        let (member, requester, frames) = (Arc::clone(member), requester.clone(), BytesMut::new());
+        Ok(Follow { member, requester, changes, stream, encoder, frames })
     }
 
     pub async fn next(&mut self) -> Result<WatchResponse, FollowEnd> {
@@ -81,7 +82,7 @@ impl Follow {
                     biased;
                     () = self.stream.ended() => return Err(FollowEnd::Refused),
                     () = changed(&mut self.changes) => {
-                        review_now(&self.member, &self.asker, &self.stream).await?;
+                        review_now(&self.member, &self.requester, &self.stream).await?;
                     }
                     () = self.stream.read(self.encoder.queue()) => {}
                 }

@@ -1,7 +1,5 @@
 //! The inner calls, with errors as returned by etcd's own client.
 
-use std::sync::Arc;
-
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::response_op::Response as Done;
 use api::etcdserverpb::{
@@ -13,53 +11,45 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::keys::{self, Prefix};
-use crate::member::Member;
-use crate::rpc::guard::Asker;
+use crate::rpc::guard::ServedCall;
 use crate::rpc::{kv, lease};
 use admission::{ClientId, CountedAnswer};
 
 /// Time to live in seconds of leases that these services grant, as in etcd. They are not kept alive.
 const LEASE_TTL: i64 = 60;
 
-/// A member and the client on behalf of which it is called. Cheap to clone.
+/// Inner calls on behalf of the client of a call. Cheap to clone.
 #[derive(Clone)]
-pub struct Inner {
-    pub member: Arc<Member>,
-    pub asker: Asker,
-}
+pub struct Inner(pub ServedCall);
 
 impl Inner {
-    pub fn new(member: &Arc<Member>, asker: Asker) -> Inner {
-        Inner { member: Arc::clone(member), asker }
-    }
-
     /// Returns the connection of the call.
     pub fn client(&self) -> ClientId {
-        self.asker.client
+        self.0.requester.client()
     }
 
     /// Executes a linearizable range.
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        let answered = kv::range(&self.member, &self.asker, request, None).await;
+        let answered = kv::range(&self.0.member, &self.0.requester, request, None).await;
         answered.map(|answered| answered.response).map_err(grpc_errors::passed_on)
     }
 
     /// Returns the first created key below a name, for the client: read when its connection has capacity.
     pub async fn leader(&self, prefix: &Prefix) -> Result<CountedAnswer<RangeResponse>, Status> {
-        let room = self.asker.room();
-        let answered = kv::range(&self.member, &self.asker, prefix.first_created(), room).await;
+        let room = Some(self.0.room());
+        let answered = kv::range(&self.0.member, &self.0.requester, prefix.first_created(), room).await;
         answered.map_err(grpc_errors::passed_on)
     }
 
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
-        let answered = kv::txn(&self.member, &self.asker, request, None).await;
+        let answered = kv::txn(&self.0.member, &self.0.requester, request, None).await;
         answered.map(|answered| answered.response).map_err(grpc_errors::passed_on)
     }
 
     /// Deletes one key.
     pub async fn delete(&self, key: Bytes) -> Result<Option<ResponseHeader>, Status> {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
-        let answered = kv::delete_range(&self.member, &self.asker, request).await;
+        let answered = kv::delete_range(&self.0.member, &self.0.requester, request).await;
         answered.map(|answered| answered.response.header).map_err(grpc_errors::passed_on)
     }
 
@@ -76,7 +66,7 @@ impl Inner {
 
     /// Rejects a caller that may not grant a lease.
     pub async fn check_named(&self) -> Result<(), Status> {
-        let caller = self.asker.caller(&self.member).await.map_err(grpc_errors::passed_on)?;
+        let caller = self.0.member.caller(&self.0.requester).await.map_err(grpc_errors::passed_on)?;
         caller.check_named().map_err(grpc_errors::refused).map_err(grpc_errors::passed_on)
     }
 
@@ -94,9 +84,9 @@ impl Inner {
         self.check_named().await?;
         let id = rand::random_range(1..=i64::MAX);
         let txn = txn(id);
-        kv::check_txn(&self.member, &self.asker, &txn).await.map_err(grpc_errors::passed_on)?;
+        kv::check_txn(&self.0.member, &self.0.requester, &txn).await.map_err(grpc_errors::passed_on)?;
         let request = LeaseGrantRequest { ttl: LEASE_TTL, id };
-        lease::grant(&self.member, &self.asker, request).await.map_err(grpc_errors::passed_on)?;
+        lease::grant(&self.0.member, &self.0.requester, request).await.map_err(grpc_errors::passed_on)?;
         Ok((id, txn))
     }
 }

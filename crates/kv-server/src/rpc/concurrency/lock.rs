@@ -13,23 +13,21 @@ use super::attended::{Attendance, attended};
 use super::inner::{Inner, created, found};
 use super::keys::{self, Prefix};
 use super::waiting::{WaitingPlaces, until_owned};
-use crate::member::Member;
-use crate::rpc::guard;
+use crate::rpc::guard::ServedCall;
 
-/// The methods as tonic calls them.
+/// The methods of the service, for one call.
 pub struct Lock {
-    member: Arc<Member>,
+    inner: Inner,
     waiting: WaitingPlaces,
 }
 
 impl Lock {
-    pub fn new(member: Arc<Member>, waiting: WaitingPlaces) -> Lock {
-        Lock { member, waiting }
+    pub fn new(call: ServedCall, waiting: WaitingPlaces) -> Lock {
+        Lock { inner: Inner(call), waiting }
     }
 
-    fn admit<T>(&self, request: Request<T>) -> Result<(Inner, T), Status> {
-        let (asker, request) = guard::admit(&self.member, request)?;
-        Ok((Inner::new(&self.member, asker), request))
+    fn parts<T>(&self, request: Request<T>) -> (Inner, T) {
+        (self.inner.clone(), request.into_inner())
     }
 }
 
@@ -79,22 +77,25 @@ async fn lock(
 #[tonic::async_trait]
 impl LockMethods for Lock {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Reply<LockResponse>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let place = self.waiting.enter(inner.client(), &request.name)?;
         // A slice would pin the whole message, which may be long, while the call waits.
         let (prefix, lease) = (Prefix::of(&request.name), request.lease);
         drop(request);
-        let locking =
-            attended(self.waiting.stop.clone(), Arc::clone(&self.member.fence), async move |attendance| {
+        let locking = attended(
+            self.waiting.stop.clone(),
+            Arc::clone(&self.inner.0.member.fence),
+            async move |attendance| {
                 let _place = place;
                 lock(inner, attendance, prefix, lease).await
-            });
+            },
+        );
         locking.await.map(Reply::new)
     }
 
     /// Deletes the given key. Does not check who owns the lock.
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Reply<UnlockResponse>, Status> {
-        let (inner, request) = self.admit(request)?;
+        let (inner, request) = self.parts(request);
         let header = inner.delete(request.key).await?;
         Ok(Reply::new(UnlockResponse { header }))
     }

@@ -107,7 +107,7 @@ impl Observer {
 
     /// Writes an audit line, since the client does not receive the error.
     fn audit(&self, status: &Status) {
-        if let Some(call) = self.inner.asker.audited(&self.inner.member, Method::ElectionObserve) {
+        if let Some(call) = self.inner.0.member.audited(&self.inner.0.requester, Method::ElectionObserve) {
             call.end_of(AuditSubject::read(&self.prefix.start(), &self.prefix.end()), Err(status));
         }
     }

@@ -1,93 +1,167 @@
-//! Methods with request and response streams, served inside the connection's task.
+//! Calls with a stream of requests or responses.
 //!
 //! A stream with `hasleader: true` fails when this member has known no leader for three election timeouts.
 
+use api::etcdserverpb::kv_server::Kv as _;
+use api::etcdserverpb::maintenance_server::Maintenance as _;
+use api::health::health_server::Health as _;
+use api::v3electionpb::election_server::Election as _;
 use api::{Error, Method};
-use http::HeaderMap;
-use tonic::Status;
+use bytes::Bytes;
+use futures_util::future::OptionFuture;
+use futures_util::stream::{Stream, StreamExt};
+use grpc_errors::RequestForm;
+use grpc_server::http2::{Replies, Requests, StreamGone, framed};
+use prost::Message;
+use tonic::{Code, Request, Response, Status};
 
-use super::super::guard::KnownFields;
-use super::super::{guard, lease, watch};
-use super::{Call, Dispatcher};
-use grpc_server::http2::{Replies, Requests, StreamMethods};
-use grpc_server::methods::{self, Serving, StreamMethod};
-use telemetry::metrics::MessageCounter;
-
-/// A call, before its first message.
-#[derive(Debug)]
-pub struct StreamCall {
-    which: StreamMethod,
-    call: Call,
-    /// Error of a call with compressed messages.
-    refusal: Option<Box<Status>>,
-}
-
-impl StreamMethods for Dispatcher {
-    type Call = StreamCall;
-
-    fn find(&self, path: &str, headers: &HeaderMap) -> Option<StreamCall> {
-        let method = Method::of_path(path)?;
-        let Serving::Stream(which) = methods::of(method).serving else { return None };
-        let known = KnownFields::of(headers);
-        let refusal = known.compression().map(|encoding| Box::new(grpc_errors::compressed(encoding)));
-        let metadata = guard::check_known(self.member(), &known);
-        Some(StreamCall { which, call: self.begin(method, headers, &known, None, metadata), refusal })
-    }
-
-    async fn serve(
-        &self,
-        StreamCall { which, call, refusal }: StreamCall,
-        mut requests: Requests,
-        mut replies: Replies,
-    ) -> Status {
-        let mut counted = self.count(&call);
-        let messages = MessageCounter::new(&self.shared.metrics, call.method);
-        requests.counted_by(messages.clone());
-        replies.counted_by(messages);
-        let answering = self.stream(which, &call, refusal, requests, replies);
-        let status = answering.await.unwrap_or_else(|status| status);
-        counted.end(status.code());
-        status
-    }
-}
+use super::super::health::Health;
+use super::super::maintenance::Maintenance;
+use super::super::{lease, watch};
+use super::{Call, Dispatcher, decoded, revision_in};
+use crate::audit::AuditedCall;
+use crate::member::LeaderLoss;
+use crate::methods::{self, IntactRule};
 
 impl Dispatcher {
-    async fn stream(
+    /// Serves a call until it completes, fails, or has to end early.
+    pub(super) async fn streamed(
         &self,
-        which: StreamMethod,
         call: &Call,
-        refusal: Option<Box<Status>>,
         requests: Requests,
         replies: Replies,
     ) -> Result<Status, Status> {
-        call.deadline()?;
-        if let Some(refusal) = refusal {
-            return Err(*refusal);
-        }
         call.metadata.map_err(grpc_errors::refused)?;
-        let (member, leases, asker) = (self.member(), &self.shared.leases, &call.asker);
-        let serving = async {
-            match which {
-                StreamMethod::Watch => watch::serve(member, asker, requests, replies).await,
-                StreamMethod::LeaseKeepAlive => {
-                    lease::keep_alive(member, leases, asker, requests, replies).await
-                }
-            }
-        };
-        let lost = async {
-            match call.needs_leader {
-                true => member.leader_loss.lost().await,
-                false => std::future::pending().await,
-            }
-        };
+        let member = self.member();
+        let loss = call.needs_leader.then(|| member.leader_loss.clone());
+        let reads_state = methods::of(call.method).state == IntactRule::Intact;
+        // Created now, because the fence may be lowered again before it is polled.
+        let raised = reads_state.then(|| member.fence.raised());
         let work = async {
             tokio::select! {
                 biased;
-                () = lost => Err(grpc_errors::refused(Error::NoLeader)),
-                () = member.fence.raised() => Err(grpc_errors::refused(Error::Corrupt)),
-                status = serving => Ok(status),
+                status = early(loss, raised) => Err(status),
+                status = self.served_stream(call, requests, replies) => Ok(status),
             }
         };
         self.guarded(call, work).await
+    }
+
+    async fn served_stream(&self, call: &Call, requests: Requests, replies: Replies) -> Status {
+        let (member, requester) = (self.member(), &call.requester);
+        match call.method {
+            Method::Watch => watch::serve(member, requester, requests, replies).await,
+            Method::LeaseKeepAlive => {
+                lease::keep_alive(member, &self.shared.leases, requester, requests, replies).await
+            }
+            // Boxed to keep the future of an idle watch stream small.
+            _ => Box::pin(self.responses(call, requests, replies)).await,
+        }
+    }
+
+    /// Serves a call with one request and a stream of responses. It is audited with its first response.
+    async fn responses(&self, call: &Call, mut requests: Requests, mut replies: Replies) -> Status {
+        let message = match requests.only().await {
+            Ok(message) => message,
+            Err(status) => return status,
+        };
+        let mut audited = self.audited(call, &message);
+        let done = tokio::select! {
+            biased;
+            status = requests.excess() => Err(status),
+            done = self.send_responses(call, message, &mut replies, &mut audited) => done,
+        };
+        if let Some(line) = audited {
+            line.end(done.as_ref().map(|()| None));
+        }
+        done.map_or_else(|status| status, |()| Status::new(Code::Ok, ""))
+    }
+
+    /// Decodes the request, calls the method of its service, and sends the responses.
+    async fn send_responses(
+        &self,
+        call: &Call,
+        message: Bytes,
+        replies: &mut Replies,
+        audited: &mut Option<Box<AuditedCall>>,
+    ) -> Result<(), Status> {
+        let room = replies.for_parts();
+        macro_rules! responses_of {
+            ($service:expr, $method:ident) => {{
+                let service = $service;
+                let request = decoded(message, RequestForm::Stream)?;
+                let response = service.$method(Request::new(request)).await?;
+                send(response, replies, audited).await
+            }};
+        }
+        match call.method {
+            Method::KvRangeStream => responses_of!(self.key_space(call, room), range_stream),
+            Method::MaintenanceSnapshot => responses_of!(Maintenance(self.served(call, room)), snapshot),
+            Method::ElectionObserve => responses_of!(self.elections(call, room), observe),
+            Method::HealthWatch => responses_of!(Health, watch),
+            other => unreachable!("{} has no stream of responses", other.path()),
+        }
+    }
+}
+
+/// Sends each message when it is available, at the client's pace.
+async fn send<T: Message>(
+    response: Response<impl Stream<Item = Result<T, Status>> + Unpin>,
+    replies: &mut Replies,
+    audited: &mut Option<Box<AuditedCall>>,
+) -> Result<(), Status> {
+    let gone = |StreamGone| grpc_errors::cancelled();
+    // The extensions hold resources of the stream, such as admitted memory, until it was sent.
+    let (_, mut messages, held) = response.into_parts();
+    replies.open().map_err(gone)?;
+    loop {
+        // A response with admitted memory is not delayed: other calls wait for that memory.
+        if held.is_empty() {
+            replies.ready().await;
+        }
+        let Some(message) = messages.next().await else { return Ok(()) };
+        let frame = framed(&message?)?;
+        if let Some(line) = audited.take() {
+            line.end(Ok(revision_in(&frame)));
+        }
+        replies.send_in_time(frame).await.map_err(gone)?;
+    }
+}
+
+/// Returns the status that ends a stream early: the leader is lost, or the state was found to be corrupt.
+async fn early(loss: Option<LeaderLoss>, raised: Option<impl Future<Output = ()>>) -> Status {
+    // Absent futures never complete.
+    tokio::select! {
+        biased;
+        Some(()) = OptionFuture::from(loss.as_ref().map(LeaderLoss::lost)) => {
+            grpc_errors::refused(Error::NoLeader)
+        }
+        Some(()) = OptionFuture::from(raised) => grpc_errors::refused(Error::Corrupt),
+        else => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Fence;
+    use api::CallKind;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn an_answer_ends_that_was_not_looked_at_while_its_member_was_fenced() {
+        let fence = Fence::default();
+        let mut end = Box::pin(early(None, Some(fence.raised())));
+        fence.set(true);
+        fence.set(false);
+        assert_eq!(end.as_mut().now_or_never().map(|status| status.code()), Some(Code::DataLoss));
+        assert!(Box::pin(early(None, Some(fence.raised()))).now_or_never().is_none());
+    }
+
+    #[test]
+    fn every_stream_has_an_arm() {
+        let streams = Method::ALL.iter().filter(|method| method.kind() != CallKind::Unary);
+        let names: Vec<&str> = streams.map(|method| method.name()).collect();
+        assert_eq!(names, ["RangeStream", "Watch", "LeaseKeepAlive", "Snapshot", "Watch", "Observe"]);
     }
 }

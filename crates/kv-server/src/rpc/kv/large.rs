@@ -17,17 +17,18 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use api::etcdserverpb::RangeRequest;
+use api::etcdserverpb::{RangeRequest, RangeResponse};
 use bytes::Bytes;
 use mvcc::Meter;
+use parking_lot::Mutex;
 use state_machine::{Failure, LargeRange};
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::member::Member;
 use crate::rpc::deadline;
-use admission::{Caller, blocking};
 use admission::{ClientId, Pass};
+use admission::{ReadGuard, blocking};
 use auth::Caller as Reader;
 use grpc_server::http2::{LongAnswer, Part, PartRoom, frame_prefix};
 use telemetry::metrics::UnderWay;
@@ -54,6 +55,10 @@ pub struct LargeAnswer {
     begun: Option<Arc<LargeMessage>>,
     window: Window,
 }
+
+/// The large response in the extensions of the method's response. Extensions have to be `Clone`.
+#[derive(Clone)]
+struct LargeReply(Arc<Mutex<Option<Box<LargeAnswer>>>>);
 
 /// The previous window, to determine how much of it the client took while the permit was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +113,18 @@ impl LargeAnswer {
         }
     }
 
+    /// Returns a response that refers to this one.
+    pub fn reply(self: Box<Self>) -> tonic::Response<RangeResponse> {
+        let mut reply = tonic::Response::new(RangeResponse::default());
+        reply.extensions_mut().insert(LargeReply(Arc::new(Mutex::new(Some(self)))));
+        reply
+    }
+
+    /// Returns the large response to which a response refers.
+    pub fn take(extensions: &mut tonic::Extensions) -> Option<Box<LargeAnswer>> {
+        extensions.remove::<LargeReply>()?.0.lock().take()
+    }
+
     /// Runs `work` on a blocking thread, with a permit.
     async fn in_turn<T: Send + 'static>(
         &self,
@@ -115,7 +132,7 @@ impl LargeAnswer {
     ) -> Result<(T, Pass), Status> {
         let turn = self.member.admission.windows.enter(self.client, 1).await;
         let turn = turn.map_err(|_| grpc_errors::reads_exhausted())?;
-        let caller = Caller::default();
+        let caller = ReadGuard::default();
         let gone = caller.gone();
         let done = blocking(move || (work(&gone), turn)).await?;
         done.0.map(|made| (made, done.1)).map_err(grpc_errors::read)

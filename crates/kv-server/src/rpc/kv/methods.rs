@@ -45,107 +45,100 @@ use grpc_server::http2::Room;
 use mvcc::{Fetch, KeyRange, RangeOptions};
 use parking_lot::Mutex;
 use prost::Message;
-use state_machine::command::Kind;
 use state_machine::{
-    Failure, LargeRange, Need, RangeStream, Response, get, is_get, needs_of_delete_range, needs_of_put,
-    needs_of_range, needs_of_txn, read_txn, validate,
+    Failure, LargeRange, Need, RangeStream, get, is_get, needs_of_delete_range, needs_of_put, needs_of_range,
+    needs_of_txn, read_txn, validate,
 };
 use tonic::{Request, Response as Reply, Status};
 
 use super::answers;
 use super::large::LargeAnswer;
-use crate::member::Member;
-use crate::rpc::guard::{self, Asker, KnownFields};
+use crate::member::{Command, Member};
+use crate::rpc::guard::{self, ServedCall};
 use crate::rpc::reply;
+use ::auth::Requester;
 
 pub async fn put(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: PutRequest,
 ) -> Result<CountedAnswer<PutResponse>, Status> {
     let valid = validate::put(&request);
-    let caller = permitted(member, asker, valid, |visit| needs_of_put(&request, visit)).await?;
+    let caller = permitted(member, requester, valid, |visit| needs_of_put(&request, visit)).await?;
     check_quota(member, validate::put_cost(&request)).await?;
     valid.map_err(grpc_errors::refused)?;
     member.metrics.keys.puts.inc();
     let memory = match request.prev_kv {
-        true => Box::pin(answers::admit(member, asker.client, answers::of_put(&request), usize::MAX)).await?,
+        true => {
+            Box::pin(answers::admit(member, requester.client(), answers::of_put(&request), usize::MAX))
+                .await?
+        }
         false => None,
     };
-    match propose(member, asker, caller, Kind::Put(request)).await? {
-        Response::Put(mut response) => {
-            member.fill_header(&mut response.header);
-            Ok(CountedAnswer { response, memory })
-        }
-        other => unreachable!("a put was answered with {other:?}"),
-    }
+    let mut response = propose(member, requester, caller, request).await?;
+    member.fill_header(&mut response.header);
+    Ok(CountedAnswer { response, memory })
 }
 
 pub async fn delete_range(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: DeleteRangeRequest,
 ) -> Result<CountedAnswer<DeleteRangeResponse>, Status> {
     validate::delete_range(&request).map_err(grpc_errors::refused)?;
-    let caller = permitted(member, asker, Ok(()), |visit| needs_of_delete_range(&request, visit)).await?;
+    let caller = permitted(member, requester, Ok(()), |visit| needs_of_delete_range(&request, visit)).await?;
     member.metrics.keys.deletes.inc();
     let memory = match request.prev_kv {
         true => {
             let reads = answers::of_delete(&request);
-            Box::pin(answers::admit(member, asker.client, reads, asker.answer_bytes_max)).await?
+            Box::pin(answers::admit(member, requester.client(), reads, requester.connection.answer_bytes_max))
+                .await?
         }
         false => None,
     };
-    match propose(member, asker, caller, Kind::DeleteRange(request)).await? {
-        Response::DeleteRange(mut response) => {
-            member.fill_header(&mut response.header);
-            Ok(CountedAnswer { response, memory })
-        }
-        other => unreachable!("a delete was answered with {other:?}"),
-    }
+    let mut response = propose(member, requester, caller, request).await?;
+    member.fill_header(&mut response.header);
+    Ok(CountedAnswer { response, memory })
 }
 
 /// Rejects an invalid transaction, and one whose keys the caller may not use, before anything is proposed.
-pub async fn check_txn(member: &Member, asker: &Asker, request: &TxnRequest) -> Result<(), Status> {
+pub async fn check_txn(member: &Member, requester: &Requester, request: &TxnRequest) -> Result<(), Status> {
     validate::txn(request, member.limits.txn_ops_max).map_err(grpc_errors::refused)?;
-    permitted(member, asker, Ok(()), |visit| needs_of_txn(request, visit)).await.map(drop)
+    permitted(member, requester, Ok(()), |visit| needs_of_txn(request, visit)).await.map(drop)
 }
 
 /// Like [`valid_txn`], for a request that is not validated yet.
 pub async fn txn(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<CountedAnswer<TxnResponse>, Status> {
     validate::txn(&request, member.limits.txn_ops_max).map_err(grpc_errors::refused)?;
-    valid_txn(member, asker, request, room).await
+    valid_txn(member, requester, request, room).await
 }
 
 /// Executes a validated transaction. `room` is the connection's response memory, if the caller does not
 /// wait for it.
 pub async fn valid_txn(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<CountedAnswer<TxnResponse>, Status> {
-    let caller = permitted(member, asker, Ok(()), |visit| needs_of_txn(&request, visit)).await?;
+    let caller = permitted(member, requester, Ok(()), |visit| needs_of_txn(&request, visit)).await?;
     check_quota(member, validate::txn_cost(&request)).await?;
     member.metrics.keys.txns.inc();
     let mut answered = if validate::is_read_only(&request) {
-        read_only_txn(member, asker, request, room).await?
+        read_only_txn(member, requester, request, room).await?
     } else {
         let reads = answers::of_txn(&request);
         let memory = match reads.is_empty() {
             true => None,
             // Its response may be smaller than its reads, which only apply knows.
-            false => Box::pin(answers::admit(member, asker.client, reads, usize::MAX)).await?,
+            false => Box::pin(answers::admit(member, requester.client(), reads, usize::MAX)).await?,
         };
-        match propose(member, asker, caller, Kind::Txn(request)).await? {
-            Response::Txn(response) => CountedAnswer { response, memory },
-            other => unreachable!("a transaction was answered with {other:?}"),
-        }
+        CountedAnswer { response: propose(member, requester, caller, request).await?, memory }
     };
     member.fill_header(&mut answered.response.header);
     Ok(answered)
@@ -153,7 +146,7 @@ pub async fn valid_txn(
 
 async fn read_only_txn(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: TxnRequest,
     room: Option<Room<'_>>,
 ) -> Result<CountedAnswer<TxnResponse>, Status> {
@@ -163,7 +156,7 @@ async fn read_only_txn(
     if let Some(room) = room {
         room.wait().await;
     }
-    let caller = asker.caller(member).await?;
+    let caller = member.caller(requester).await?;
     needs_of_txn(&request, &mut |need| caller.check(&member.store, need)).map_err(grpc_errors::refused)?;
     let meter = Small::default();
     if is_quick_txn(&request, quick_keys(member), |range| count(member, range, &meter)) {
@@ -177,7 +170,7 @@ async fn read_only_txn(
     }
     let store = member.store.clone();
     let read = move |meter: &dyn mvcc::Meter| read_txn(&store, &request, meter);
-    let (response, memory) = Box::pin(member.admission.read(asker.client, 0, read)).await?;
+    let (response, memory) = Box::pin(member.admission.read(requester.client(), 0, read)).await?;
     check_unchanged(member, &caller)?;
     Ok(CountedAnswer { response, memory: Some(memory) })
 }
@@ -185,16 +178,16 @@ async fn read_only_txn(
 /// Executes a range. `room` is as in [`valid_txn`].
 pub async fn range(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: RangeRequest,
     room: Option<Room<'_>>,
 ) -> Result<CountedAnswer<RangeResponse>, Status> {
-    let caller = admit_range(member, asker, &request).await?;
+    let caller = admit_range(member, requester, &request).await?;
     if let Some(room) = room {
         room.wait().await;
     }
     let width = width(member, &request);
-    let answered = read_range(member, asker, &request, width, None).await?;
+    let answered = read_range(member, requester, &request, width, None).await?;
     check_unchanged(member, &caller)?;
     answered.ok_or_else(|| member.admission.too_large())
 }
@@ -209,18 +202,18 @@ pub enum RangedRequest {
 /// Like [`range`], but does not start a large response, and any other only once there is `room` for it.
 pub async fn range_or_large(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: RangeRequest,
     room: Room<'_>,
 ) -> Result<RangedRequest, Status> {
-    let caller = admit_range(member, asker, &request).await?;
+    let caller = admit_range(member, requester, &request).await?;
     room.wait().await;
     let keys = match width(member, &request) {
         Width::Large { keys } => keys,
         width => {
             let in_parts = LargeRange::serves(&request);
             let bytes_max = in_parts.then_some(HELD_BYTES_MAX);
-            if let Some(answered) = read_range(member, asker, &request, width, bytes_max).await? {
+            if let Some(answered) = read_range(member, requester, &request, width, bytes_max).await? {
                 check_unchanged(member, &caller)?;
                 return Ok(RangedRequest::Whole(answered));
             }
@@ -230,12 +223,17 @@ pub async fn range_or_large(
             keys_given(&request, count(member, &request, &Small::default()))
         }
     };
-    let answer = LargeAnswer::new(Arc::clone(member), asker.client, caller, request, keys, room.for_parts());
+    let answer =
+        LargeAnswer::new(Arc::clone(member), requester.client(), caller, request, keys, room.for_parts());
     Ok(RangedRequest::Large(Box::new(answer)))
 }
 
 /// Performs the checks before accessing the store.
-async fn admit_range(member: &Member, asker: &Asker, request: &RangeRequest) -> Result<Caller, Status> {
+async fn admit_range(
+    member: &Member,
+    requester: &Requester,
+    request: &RangeRequest,
+) -> Result<Caller, Status> {
     if !request.serializable {
         guard::check_voter(member).map_err(grpc_errors::refused)?;
     }
@@ -244,7 +242,7 @@ async fn admit_range(member: &Member, asker: &Asker, request: &RangeRequest) -> 
     if !request.serializable {
         member.read_point().await.map_err(grpc_errors::read_point)?;
     }
-    let caller = asker.caller(member).await?;
+    let caller = member.caller(requester).await?;
     check_range(member, &caller, request).map_err(grpc_errors::refused)?;
     Ok(caller)
 }
@@ -267,25 +265,25 @@ fn check_unchanged(member: &Member, caller: &Caller) -> Result<(), Status> {
 /// Reads a range from the store, and counts the time. None as of `Admission::read_up_to`.
 async fn read_range(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: &RangeRequest,
     width: Width,
     bytes_max: Option<u64>,
 ) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
     let began = Instant::now();
-    let read = read_of_width(member, asker, request, width, bytes_max).await;
+    let read = read_of_width(member, requester, request, width, bytes_max).await;
     member.metrics.calls.ranged(began.elapsed(), read.is_ok());
     read
 }
 
 async fn read_of_width(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: &RangeRequest,
     width: Width,
     bytes_max: Option<u64>,
 ) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
-    let wide = |estimate| Box::pin(read_wide(member, asker, request, bytes_max, estimate));
+    let wide = |estimate| Box::pin(read_wide(member, requester, request, bytes_max, estimate));
     let small = |response| Some(CountedAnswer::small(response));
     let mut answered = match width {
         Width::One if is_get(request) => {
@@ -309,29 +307,26 @@ async fn read_of_width(
 
 async fn read_wide(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     request: &RangeRequest,
     bytes_max: Option<u64>,
     estimate: u64,
 ) -> Result<Option<CountedAnswer<RangeResponse>>, Status> {
     let (store, request) = (member.store.clone(), request.clone());
     let read = move |meter: &dyn mvcc::Meter| state_machine::range(&store, &request, meter);
-    let answered = member.admission.read_up_to(bytes_max, asker.client, estimate, read).await?;
+    let answered = member.admission.read_up_to(bytes_max, requester.client(), estimate, read).await?;
     Ok(answered.map(|(response, memory)| CountedAnswer { response, memory: Some(memory) }))
 }
 
 pub async fn compact(
     member: &Member,
-    asker: &Asker,
+    requester: &Requester,
     request: CompactionRequest,
 ) -> Result<CompactionResponse, Status> {
     let mut finished = member.checkpoints.compacted();
     let CompactionRequest { revision, physical } = request;
-    let caller = asker.caller(member).await?;
-    let compacted = propose(member, asker, caller, Kind::Compact(request)).await?;
-    let Response::Compact(mut response) = compacted else {
-        unreachable!("a compaction was answered with something else");
-    };
+    let caller = member.caller(requester).await?;
+    let mut response = propose(member, requester, caller, request).await?;
     if physical {
         // The sender is dropped with the store thread, which exits with the process.
         let done = finished.wait_for(|finished| *finished >= revision).await;
@@ -345,11 +340,11 @@ pub async fn compact(
 /// where everything is checked again.
 async fn permitted(
     member: &Member,
-    asker: &Asker,
+    requester: &Requester,
     valid: Result<(), Error>,
     needs: impl Fn(&mut dyn FnMut(Need) -> Result<(), Error>) -> Result<(), Error>,
 ) -> Result<Caller, Status> {
-    let caller = asker.caller(member).await;
+    let caller = member.caller(requester).await;
     if matches!(caller, Ok(Caller::Unchecked)) {
         return caller;
     }
@@ -367,22 +362,27 @@ async fn permitted(
     }
     // This member may lag: permissions granted before the call started must be respected.
     Box::pin(member.read_point()).await.map_err(grpc_errors::read_point)?;
-    let caller = asker.caller(member).await?;
+    let caller = member.caller(requester).await?;
     check(&caller).map_err(grpc_errors::refused)?;
     Ok(caller)
 }
 
 /// Proposes a command. Apply checks whether its caller may execute it.
-async fn propose(member: &Member, asker: &Asker, caller: Caller, kind: Kind) -> Result<Response, Status> {
+async fn propose<C: Command>(
+    member: &Member,
+    requester: &Requester,
+    caller: Caller,
+    command: C,
+) -> Result<C::Response, Status> {
     let caller = match caller {
         Caller::Unchecked => caller,
         // Permissions may have changed while the call waited.
-        Caller::Unnamed | Caller::User { .. } => asker.caller(member).await?,
+        Caller::Unnamed | Caller::User { .. } => member.caller(requester).await?,
     };
-    let command = member.encode(&caller, kind).map_err(Status::from)?;
+    let command = member.encode(&caller, command)?;
     // Held until the response: it counts proposed commands, like the budget of proposals.
-    let _room = member.admission.command(asker.client, command.len()).await?;
-    member.propose_encoded(command).await.map_err(Status::from)
+    let _room = member.admission.command(requester.client(), command.bytes.len()).await?;
+    Ok(member.propose_encoded(command).await?)
 }
 
 /// Rejects a request that exceeds the quota, after raising the alarm.
@@ -436,13 +436,12 @@ fn chunks(
     })
 }
 
-/// The methods as tonic calls them.
-pub struct Kv(pub Arc<Member>);
-
-impl Kv {
-    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::admit(&self.0, request)
-    }
+/// The methods of the service.
+pub struct Kv {
+    pub call: ServedCall,
+    /// Memory of a transaction that is not short, until its response. Boxed to keep the future of every other
+    /// call small.
+    pub txn_memory: Option<Box<Pass>>,
 }
 
 #[tonic::async_trait]
@@ -450,38 +449,40 @@ impl KvMethods for Kv {
     type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<RangeStreamResponse, Status>> + Send>>;
 
     async fn range(&self, request: Request<RangeRequest>) -> Result<Reply<RangeResponse>, Status> {
-        let known = KnownFields::of(request.metadata().as_ref());
-        guard::check_any(&self.0, &known).map_err(grpc_errors::refused)?;
-        let (asker, request) = (Asker::of(&request), request.into_inner());
-        range(&self.0, &asker, request, asker.room()).await.map(reply)
+        let (requester, request) = self.call.parts(request);
+        match range_or_large(&self.call.member, requester, request, self.call.room()).await? {
+            RangedRequest::Whole(answered) => Ok(reply(answered)),
+            RangedRequest::Large(answer) => Ok(answer.reply()),
+        }
     }
 
     async fn range_stream(
         &self,
         request: Request<RangeRequest>,
     ) -> Result<Reply<Self::RangeStreamStream>, Status> {
-        let (asker, request) = self.admit(request)?;
+        let (ServedCall { member, requester, .. }, request) = (&self.call, request.into_inner());
         validate::range_stream(&request).map_err(grpc_errors::stream)?;
         // Without an order, etcd sorts each chunk by the target, and repeats keys. So this is one chunk.
         if request.sort_target != SortTarget::Key as i32 {
-            let CountedAnswer { response, memory } = range(&self.0, &asker, request, asker.room()).await?;
+            let CountedAnswer { response, memory } =
+                range(member, requester, request, Some(self.call.room())).await?;
             let chunk = RangeStreamResponse { range_response: Some(response) };
             let response: Self::RangeStreamStream = Box::pin(stream::iter([Ok(chunk)]));
             return Ok(reply(CountedAnswer { response, memory }));
         }
-        self.0.metrics.keys.ranges.inc();
+        member.metrics.keys.ranges.inc();
         if !request.serializable {
-            self.0.read_point().await.map_err(grpc_errors::read_point)?;
+            member.read_point().await.map_err(grpc_errors::read_point)?;
         }
-        let caller = asker.caller(&self.0).await?;
-        needs_of_range(&request, &mut |need| caller.check(&self.0.store, need))
+        let caller = member.caller(requester).await?;
+        needs_of_range(&request, &mut |need| caller.check(&member.store, need))
             .map_err(grpc_errors::refused)?;
         let bytes = request.key.len() + request.range_end.len();
-        let share = self.0.admission.stream_keys(asker.client, bytes)?;
-        let chunk_bytes = self.0.limits.request_bytes_max.min(CHUNK_BYTES_MAX);
-        let stream = RangeStream::new(self.0.store.clone(), request, chunk_bytes);
+        let share = member.admission.stream_keys(requester.client(), bytes)?;
+        let chunk_bytes = member.limits.request_bytes_max.min(CHUNK_BYTES_MAX);
+        let stream = RangeStream::new(member.store.clone(), request, chunk_bytes);
         let stream: Self::RangeStreamStream =
-            Box::pin(chunks(Arc::clone(&self.0), asker.client, caller, stream));
+            Box::pin(chunks(Arc::clone(member), requester.client(), caller, stream));
         let mut reply = Reply::new(stream);
         // Held until the last chunk was taken, like each chunk's memory.
         reply.extensions_mut().insert(Arc::new(share));
@@ -489,29 +490,32 @@ impl KvMethods for Kv {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Reply<PutResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        put(&self.0, &asker, request).await.map(reply)
+        let (requester, request) = self.call.parts(request);
+        put(&self.call.member, requester, request).await.map(reply)
     }
 
     async fn delete_range(
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Reply<DeleteRangeResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        delete_range(&self.0, &asker, request).await.map(reply)
+        let (requester, request) = self.call.parts(request);
+        delete_range(&self.call.member, requester, request).await.map(reply)
     }
 
+    /// Executes a transaction that was validated while it was decoded.
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Reply<TxnResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        txn(&self.0, &asker, request, asker.room()).await.map(reply)
+        let (requester, request) = self.call.parts(request);
+        // Calls with admitted memory have waited for capacity before.
+        let room = self.txn_memory.is_none().then(|| self.call.room());
+        valid_txn(&self.call.member, requester, request, room).await.map(reply)
     }
 
     async fn compact(
         &self,
         request: Request<CompactionRequest>,
     ) -> Result<Reply<CompactionResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        compact(&self.0, &asker, request).await.map(Reply::new)
+        let (requester, request) = self.call.parts(request);
+        compact(&self.call.member, requester, request).await.map(Reply::new)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The key space: KV's methods, as tonic calls them and as the connection's task does.
+//! The key space: KV's methods.
 
 mod answers; // memory of write responses
 mod large; // ranges that are streamed
@@ -7,7 +7,5 @@ mod methods; // each method
 mod now; // ranges without waiting
 
 pub(super) use large::LargeAnswer;
-pub(super) use methods::{
-    Kv, RangedRequest, check_quota, check_txn, delete_range, put, range, range_or_large, txn, valid_txn,
-};
+pub(super) use methods::{Kv, check_quota, check_txn, delete_range, range, txn};
 pub(super) use now::range as range_now;

@@ -12,7 +12,7 @@ use state_machine::{get, is_get, validate};
 
 use super::methods::check_range;
 use crate::member::Member;
-use crate::rpc::guard::Asker;
+use ::auth::Requester;
 use auth::Caller;
 use grpc_server::http2::{SendNow, frame_prefix};
 
@@ -32,12 +32,12 @@ thread_local! {
 
 /// Sends the response of a range that does not have to wait. Returns None if it was not sent: then
 /// [`super::methods::range_or_large`] has to serve or reject it.
-pub fn range(member: &Member, asker: &Asker, message: &Bytes, send: &mut SendNow<'_>) -> Option<()> {
+pub fn range(member: &Member, requester: &Requester, message: &Bytes, send: &mut SendNow<'_>) -> Option<()> {
     let request = RangeRequest::decode(message.clone()).ok()?;
     if !request.serializable || !is_get(&request) || validate::range(&request).is_err() {
         return None;
     }
-    let caller = member.auth.caller(&asker.credential).ok()?;
+    let caller = member.auth.caller(&requester.identity).ok()?;
     check_range(member, &caller, &request).ok()?;
     SCRATCH.with_borrow_mut(|Scratch { response, frame }| {
         let framed = frame_of(member, &caller, &request, response, frame);

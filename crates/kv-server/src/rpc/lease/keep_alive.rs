@@ -16,10 +16,10 @@ use prost::Message;
 use state_machine::{KeyAccess, Need};
 use tonic::{Code, Status};
 
-use super::super::guard::Asker;
 use crate::audit::AuditSubject;
 use crate::member::{LeaseError, Member};
 use crate::peer::{LeaseService, PendingLease};
+use ::auth::Requester;
 use auth::CallerError;
 use grpc_server::http2::{Replies, Requests, framed};
 
@@ -33,7 +33,7 @@ const AHEAD_MAX: usize = 256;
 pub async fn keep_alive(
     member: &Member,
     leases: &LeaseService,
-    asker: &Asker,
+    requester: &Requester,
     mut requests: Requests,
     mut replies: Replies,
 ) -> Status {
@@ -46,7 +46,7 @@ pub async fn keep_alive(
             request = requests.next(), if !has_ended && may_begin(waiting.len(), leases) => {
                 match request {
                     Some(request) => {
-                        let renewal = request.and_then(|bytes| KeepAlive::begin(member, leases, asker, bytes));
+                        let renewal = request.and_then(|bytes| KeepAlive::begin(member, leases, requester, bytes));
                         waiting.push_back(KeepAlive::answer(renewal));
                     }
                     None => has_ended = true,
@@ -83,8 +83,8 @@ fn may_begin(waiting: usize, leases: &LeaseService) -> bool {
 }
 
 /// Checks that the user may write every key attached to the lease, as in etcd.
-fn check_renewal(member: &Member, asker: &Asker, id: i64) -> Result<(), Error> {
-    let caller = member.auth.caller(&asker.credential).map_err(|unresolved| match unresolved {
+fn check_renewal(member: &Member, requester: &Requester, id: i64) -> Result<(), Error> {
+    let caller = member.auth.caller(&requester.identity).map_err(|unresolved| match unresolved {
         CallerError::Refused(error) => error,
         CallerError::Unknown { .. } => Error::InvalidAuthToken,
     })?;
@@ -108,19 +108,19 @@ impl KeepAlive {
     fn begin(
         member: &Member,
         leases: &LeaseService,
-        asker: &Asker,
+        requester: &Requester,
         mut message: Bytes,
     ) -> Result<KeepAlive, Status> {
         message.advance(PREFIX_BYTES);
         let request = LeaseKeepAliveRequest::decode(message);
         let id = request.map_err(|_| grpc_errors::malformed(grpc_errors::RequestForm::Stream))?.id;
-        let checked = check_renewal(member, asker, id).map_err(grpc_errors::refused);
-        if let Some(call) = asker.audited(member, Method::LeaseKeepAlive) {
+        let checked = check_renewal(member, requester, id).map_err(grpc_errors::refused);
+        if let Some(call) = member.audited(requester, Method::LeaseKeepAlive) {
             call.end_of(AuditSubject::renewal(id), checked.as_ref().map(|()| None));
         }
         checked?;
         let header = member.header();
-        let renewed = leases.renew(asker.client, id).map_err(unanswered)?;
+        let renewed = leases.renew(requester.client(), id).map_err(unanswered)?;
         Ok(KeepAlive { id, header, renewed })
     }
 

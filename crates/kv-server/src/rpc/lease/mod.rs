@@ -18,15 +18,15 @@ use api::etcdserverpb::{
     LeaseTimeToLiveResponse,
 };
 use mvcc::{Meter, Store};
-use state_machine::command::Kind;
-use state_machine::{Failure, KeyAccess, LeaseTable, Need, Response, TTL_MAX};
+use state_machine::{Failure, KeyAccess, LeaseTable, Need, TTL_MAX};
 use tonic::{Request, Response as Reply, Status, Streaming};
 
-use super::guard::{self, Asker};
+use super::guard::ServedCall;
 use super::kv::check_quota;
 use super::reply;
 use crate::member::{Member, ProposeError};
 use crate::peer::LeaseService;
+use ::auth::Requester;
 use admission::{CountedAnswer, Small};
 use auth::Caller;
 pub use keep_alive::keep_alive;
@@ -39,9 +39,9 @@ const LISTED: usize = 1_000;
 /// Memory of a listed lease: two numbers while it is collected, one in the response, and its encoded form.
 const LISTED_BYTES: u64 = 16 + 8 + 14;
 
-/// The methods as tonic calls them.
+/// The methods of the service, for one call.
 pub struct LeaseCalls {
-    pub member: Arc<Member>,
+    pub call: ServedCall,
     pub leases: LeaseService,
 }
 
@@ -51,7 +51,7 @@ type KeepAlives = futures_util::stream::Empty<Result<LeaseKeepAliveResponse, Sta
 /// Grants a lease. Chooses an id if the request has none.
 pub async fn grant(
     member: &Arc<Member>,
-    asker: &Asker,
+    requester: &Requester,
     mut request: LeaseGrantRequest,
 ) -> Result<LeaseGrantResponse, Status> {
     check_quota(member, GRANT_COST).await?;
@@ -63,15 +63,13 @@ pub async fn grant(
         if chooses {
             request.id = rand::random_range(1..=i64::MAX);
         }
-        let caller = asker.caller(member).await?;
-        let granted = member.propose(&caller, Kind::LeaseGrant(request)).await;
+        let caller = member.caller(requester).await?;
+        let granted = member.propose(&caller, request).await;
         // The chosen id is in use: probability 2^-63 times the number of leases.
         if chooses && matches!(&granted, Err(ProposeError::Refused(Error::LeaseExist))) {
             continue;
         }
-        let Response::LeaseGrant(mut response) = granted.map_err(Status::from)? else {
-            unreachable!("a grant is answered with a grant")
-        };
+        let mut response = granted?;
         member.metrics.leases.ttl_seconds.observe(response.ttl as f64);
         member.fill_header(&mut response.header);
         return Ok(response);
@@ -81,30 +79,27 @@ pub async fn grant(
 impl LeaseCalls {
     async fn revoke(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         request: LeaseRevokeRequest,
     ) -> Result<LeaseRevokeResponse, Status> {
-        let caller = asker.caller(&self.member).await?;
-        let revoked = self.member.propose(&caller, Kind::LeaseRevoke(request)).await.map_err(Status::from)?;
-        let Response::LeaseRevoke(mut response) = revoked else {
-            unreachable!("a revoke is answered with a revoke")
-        };
-        self.member.fill_header(&mut response.header);
+        let caller = self.call.member.caller(requester).await?;
+        let mut response = self.call.member.propose(&caller, request).await?;
+        self.call.member.fill_header(&mut response.header);
         Ok(response)
     }
 
     async fn time_to_live(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         request: LeaseTimeToLiveRequest,
     ) -> Result<CountedAnswer<LeaseTimeToLiveResponse>, Status> {
-        let remaining = self.leases.remaining(asker.client, request.id).await.map_err(unanswered)?;
+        let remaining = self.leases.remaining(requester.client(), request.id).await.map_err(unanswered)?;
         let (mut keys, mut memory) = (Vec::new(), None);
         if request.keys && remaining.granted_ttl > 0 {
-            self.member.read_point().await.map_err(grpc_errors::read_point)?;
-            let caller = asker.caller(&self.member).await?;
+            self.call.member.read_point().await.map_err(grpc_errors::read_point)?;
+            let caller = self.call.member.caller(requester).await?;
             caller.check_named().map_err(grpc_errors::refused)?;
-            let (store, id) = (self.member.store.clone(), request.id);
+            let (store, id) = (self.call.member.store.clone(), request.id);
             // Checks a few keys first, so that a caller without permission does not cause a long list.
             caller.check(&store, Need::KeysOfLease(KeyAccess::Read, id)).map_err(grpc_errors::refused)?;
             let reader = caller.clone();
@@ -114,12 +109,12 @@ impl LeaseCalls {
                 // returned keys.
                 if reader.may_read(&keys) { Ok(keys) } else { Err(Error::PermissionDenied.into()) }
             };
-            let found = self.read(asker, read).await?;
+            let found = self.read(requester, read).await?;
             (keys, memory) = (found.response, found.memory);
-            caller.check_unchanged(self.member.auth.table.revision()).map_err(grpc_errors::refused)?;
+            caller.check_unchanged(self.call.member.auth.table.revision()).map_err(grpc_errors::refused)?;
         }
         let response = LeaseTimeToLiveResponse {
-            header: self.member.header(),
+            header: self.call.member.header(),
             id: request.id,
             ttl: remaining.ttl,
             granted_ttl: remaining.granted_ttl,
@@ -132,17 +127,15 @@ impl LeaseCalls {
     /// keys.
     async fn read<T: Send + 'static>(
         &self,
-        asker: &Asker,
+        requester: &Requester,
         read: impl Fn(&dyn Meter) -> Result<T, Failure> + Send + Sync + 'static,
     ) -> Result<CountedAnswer<T>, Status> {
-        if let Some(room) = asker.room() {
-            room.wait().await;
-        }
+        self.call.room().wait().await;
         match read(&Small::default()) {
             Err(Failure::Interrupted) => {}
             read => return read.map(CountedAnswer::small).map_err(grpc_errors::read),
         }
-        let (response, memory) = self.member.admission.read(asker.client, 0, read).await?;
+        let (response, memory) = self.call.member.admission.read(requester.client(), 0, read).await?;
         Ok(CountedAnswer { response, memory: Some(memory) })
     }
 }
@@ -181,16 +174,16 @@ impl LeaseMethods for LeaseCalls {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Reply<LeaseGrantResponse>, Status> {
-        let (asker, request) = guard::admit(&self.member, request)?;
-        grant(&self.member, &asker, request).await.map(Reply::new)
+        let (requester, request) = self.call.parts(request);
+        grant(&self.call.member, requester, request).await.map(Reply::new)
     }
 
     async fn lease_revoke(
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Reply<LeaseRevokeResponse>, Status> {
-        let (asker, request) = guard::admit(&self.member, request)?;
-        self.revoke(&asker, request).await.map(Reply::new)
+        let (requester, request) = self.call.parts(request);
+        self.revoke(requester, request).await.map(Reply::new)
     }
 
     /// Unused: the connection's task serves this method, see [`keep_alive()`].
@@ -205,20 +198,20 @@ impl LeaseMethods for LeaseCalls {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Reply<LeaseTimeToLiveResponse>, Status> {
-        let (asker, request) = guard::admit(&self.member, request)?;
-        self.time_to_live(&asker, request).await.map(reply)
+        let (requester, request) = self.call.parts(request);
+        self.time_to_live(requester, request).await.map(reply)
     }
 
     async fn lease_leases(
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Reply<LeaseLeasesResponse>, Status> {
-        let (asker, _) = guard::admit(&self.member, request)?;
-        let caller = asker.caller(&self.member).await?;
+        let (requester, _) = self.call.parts(request);
+        let caller = self.call.member.caller(requester).await?;
         caller.check_named().map_err(grpc_errors::refused)?;
-        let (store, table) = (self.member.store.clone(), self.leases.table().clone());
-        let listed = self.read(&asker, move |meter| list(&store, &caller, &table, meter)).await?;
-        let response = LeaseLeasesResponse { header: self.member.header(), leases: listed.response };
+        let (store, table) = (self.call.member.store.clone(), self.leases.table().clone());
+        let listed = self.read(requester, move |meter| list(&store, &caller, &table, meter)).await?;
+        let response = LeaseLeasesResponse { header: self.call.member.header(), leases: listed.response };
         Ok(reply(CountedAnswer { response, memory: listed.memory }))
     }
 }

@@ -4,13 +4,12 @@
 //! format, and no older version of a member that could join.
 
 use crate::member::Member;
-use crate::rpc::guard::Asker;
+use ::auth::Requester;
 use api::Error;
 use api::command::SetDowngrade;
 use api::etcdserverpb::downgrade_request::DowngradeAction;
 use api::etcdserverpb::{DowngradeInfo, DowngradeRequest, DowngradeResponse};
 use api::version;
-use state_machine::command::Kind;
 use state_machine::{ApplyError, downgrade_target};
 use tonic::Status;
 
@@ -26,20 +25,20 @@ const TARGET: Version = Version { major: version::CLUSTER_MAJOR, minor: version:
 
 pub(super) async fn execute(
     member: &Member,
-    asker: &Asker,
+    requester: &Requester,
     request: &DowngradeRequest,
 ) -> Result<DowngradeResponse, Status> {
     match DowngradeAction::try_from(request.action) {
         Ok(DowngradeAction::Validate) => validate(member, &request.version).await.map(drop)?,
         Ok(DowngradeAction::Enable) => {
             let Version { major, minor } = validate(member, &request.version).await?;
-            record(member, asker, format!("{major}.{minor}.0")).await?;
+            record(member, requester, format!("{major}.{minor}.0")).await?;
         }
         Ok(DowngradeAction::Cancel) => {
             member.read_point().await.map_err(grpc_errors::read_point)?;
             // etcd reports success if there is no downgrade to cancel, and logs a warning.
             match current(member)? {
-                Some(_) => record(member, asker, String::new()).await?,
+                Some(_) => record(member, requester, String::new()).await?,
                 None => tracing::warn!(error = %Error::NoInflightDowngrade, "failed to cancel downgrade"),
             }
         }
@@ -73,10 +72,9 @@ fn current(member: &Member) -> Result<Option<String>, Status> {
     downgrade_target(&member.store).map_err(|fatal: ApplyError| grpc_errors::record(fatal))
 }
 
-async fn record(member: &Member, asker: &Asker, target_version: String) -> Result<(), Status> {
-    let caller = asker.caller(member).await?;
-    member.propose(&caller, Kind::SetDowngrade(SetDowngrade { target_version })).await?;
-    Ok(())
+async fn record(member: &Member, requester: &Requester, target_version: String) -> Result<(), Status> {
+    let caller = member.caller(requester).await?;
+    Ok(member.propose(&caller, SetDowngrade { target_version }).await?)
 }
 
 /// Parses a semantic version, with or without its patch level, like etcd's library.

@@ -16,13 +16,13 @@ use api::etcdserverpb::{
 };
 use futures_util::stream::Stream;
 use mvcc::{KvHash, Meter};
-use state_machine::command::Kind;
-use state_machine::{Failure, Lineage, Response};
+use state_machine::{Failure, Lineage};
 use tonic::{Request, Response as Reply, Status};
 
 use crate::member::Member;
-use crate::rpc::guard::{self, Asker, KnownFields};
+use crate::rpc::guard::ServedCall;
 use crate::rpc::snapshot;
+use ::auth::Requester;
 use admission::ClientId;
 use api::version;
 use telemetry::metrics::UnderWay;
@@ -32,8 +32,8 @@ use telemetry::metrics::UnderWay;
 /// have 14 alarms of the existing kinds.
 const ALARMS_MAX: usize = 100;
 
-/// The methods as tonic calls them.
-pub struct Maintenance(pub Arc<Member>);
+/// The methods of the service, for one call.
+pub struct Maintenance(pub ServedCall);
 
 fn status(member: &Member) -> Result<StatusResponse, Status> {
     let raft = member.status();
@@ -84,8 +84,12 @@ fn is_beyond_alarms_max(request: &AlarmRequest, active: &[AlarmMember]) -> bool 
     action == AlarmAction::Activate as i32 && active.len() >= ALARMS_MAX && !is_active()
 }
 
-async fn alarm(member: &Member, asker: &Asker, request: AlarmRequest) -> Result<AlarmResponse, Status> {
-    let caller = asker.caller(member).await?;
+async fn alarm(
+    member: &Member,
+    requester: &Requester,
+    request: AlarmRequest,
+) -> Result<AlarmResponse, Status> {
+    let caller = member.caller(requester).await?;
     match AlarmAction::try_from(request.action) {
         Ok(AlarmAction::Get) => caller.check_named(),
         Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => caller.check_root(),
@@ -97,13 +101,9 @@ async fn alarm(member: &Member, asker: &Asker, request: AlarmRequest) -> Result<
     if is_beyond_alarms_max(&request, &member.alarms().map_err(grpc_errors::record)?) {
         return Err(grpc_errors::refused(Error::TooManyRequests));
     }
-    match member.propose(&caller, Kind::Alarm(request)).await.map_err(Status::from)? {
-        Response::Alarm(mut response) => {
-            member.fill_header(&mut response.header);
-            Ok(response)
-        }
-        other => unreachable!("an alarm request was answered with {other:?}"),
-    }
+    let mut response = member.propose(&caller, request).await?;
+    member.fill_header(&mut response.header);
+    Ok(response)
 }
 
 /// Hashes all of history on another thread, with bounded concurrency.
@@ -127,32 +127,18 @@ async fn move_leader(member: &Member, target: u64) -> Result<(), Status> {
     member.raft.transfer_leadership(target).await.map_err(grpc_errors::transfer)
 }
 
-impl Maintenance {
-    /// Like `admit`, for calls that learners serve as well.
-    fn admit_any<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::check_any(&self.0, &KnownFields::of(request.metadata().as_ref()))
-            .map_err(grpc_errors::refused)?;
-        Ok((Asker::of(&request), request.into_inner()))
-    }
-
-    fn admit<T>(&self, request: Request<T>) -> Result<(Asker, T), Status> {
-        guard::admit(&self.0, request)
-    }
-}
-
 #[tonic::async_trait]
 impl MaintenanceMethods for Maintenance {
     type SnapshotStream = Pin<Box<dyn Stream<Item = Result<SnapshotResponse, Status>> + Send>>;
 
     async fn alarm(&self, request: Request<AlarmRequest>) -> Result<Reply<AlarmResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        alarm(&self.0, &asker, request).await.map(Reply::new)
+        let (requester, request) = self.0.parts(request);
+        alarm(&self.0.member, requester, request).await.map(Reply::new)
     }
 
-    async fn status(&self, request: Request<StatusRequest>) -> Result<Reply<StatusResponse>, Status> {
-        self.admit_any(request)?;
-        let mut reply = Reply::new(status(&self.0)?);
-        let lineage = Lineage::of(&self.0.store).map_err(grpc_errors::record)?;
+    async fn status(&self, _request: Request<StatusRequest>) -> Result<Reply<StatusResponse>, Status> {
+        let mut reply = Reply::new(status(&self.0.member)?);
+        let lineage = Lineage::of(&self.0.member.store).map_err(grpc_errors::record)?;
         if lineage.is_known() {
             let text = lineage.to_string().parse().expect("letters, digits, commas and @ are ASCII");
             reply.metadata_mut().insert(Lineage::METADATA, text);
@@ -162,23 +148,23 @@ impl MaintenanceMethods for Maintenance {
 
     /// Returns the hash of the latest history: equal on members with equal state. etcd hashes its file's
     /// buckets here, which only bbolt could reproduce.
-    async fn hash(&self, request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
-        let (Asker { client, .. }, _) = self.admit(request)?;
+    async fn hash(&self, _request: Request<HashRequest>) -> Result<Reply<HashResponse>, Status> {
+        let client = self.0.requester.client();
         let began = Instant::now();
-        let hashed = hash(&self.0, client, 0).await?;
-        self.0.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
-        let mut response = HashResponse { header: self.0.header(), hash: hashed.hash };
+        let hashed = hash(&self.0.member, client, 0).await?;
+        self.0.member.metrics.disk.hash_seconds.observe(began.elapsed().as_secs_f64());
+        let mut response = HashResponse { header: self.0.member.header(), hash: hashed.hash };
         response.header.get_or_insert_default().revision = hashed.revision;
         Ok(Reply::new(response))
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> Result<Reply<HashKvResponse>, Status> {
-        let (Asker { client, .. }, request) = self.admit(request)?;
+        let (requester, request) = self.0.parts(request);
         let began = Instant::now();
-        let hashed = hash(&self.0, client, request.revision).await?;
-        self.0.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
+        let hashed = hash(&self.0.member, requester.client(), request.revision).await?;
+        self.0.member.metrics.disk.hash_revision_seconds.observe(began.elapsed().as_secs_f64());
         let mut response = HashKvResponse {
-            header: self.0.header(),
+            header: self.0.member.header(),
             hash: hashed.hash,
             compact_revision: hashed.compact_revision,
             hash_revision: hashed.hash_revision,
@@ -191,8 +177,7 @@ impl MaintenanceMethods for Maintenance {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> Result<Reply<MoveLeaderResponse>, Status> {
-        let (_, request) = self.admit(request)?;
-        move_leader(&self.0, request.target_id).await?;
+        move_leader(&self.0.member, request.get_ref().target_id).await?;
         Ok(Reply::new(MoveLeaderResponse { header: None }))
     }
 
@@ -200,13 +185,12 @@ impl MaintenanceMethods for Maintenance {
     /// meantime. Like etcd's, the response has no header.
     async fn defragment(
         &self,
-        request: Request<DefragmentRequest>,
+        _request: Request<DefragmentRequest>,
     ) -> Result<Reply<DefragmentResponse>, Status> {
-        self.admit(request)?;
-        let disk = &self.0.metrics.disk;
+        let disk = &self.0.member.metrics.disk;
         let began = Instant::now();
         let _running = UnderWay::new(&disk.defragments_running);
-        if !self.0.checkpoints.defragment().await {
+        if !self.0.member.checkpoints.defragment().await {
             return Err(grpc_errors::refused(Error::Stopped));
         }
         disk.defragment_seconds.observe(began.elapsed().as_secs_f64());
@@ -216,18 +200,18 @@ impl MaintenanceMethods for Maintenance {
     /// Sends the state of this member, leader or not. Like etcd's, the messages have no header.
     async fn snapshot(
         &self,
-        request: Request<SnapshotRequest>,
+        _request: Request<SnapshotRequest>,
     ) -> Result<Reply<Self::SnapshotStream>, Status> {
-        let (Asker { client, .. }, _) = self.admit_any(request)?;
-        Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0), client).await?)))
+        let client = self.0.requester.client();
+        Ok(Reply::new(Box::pin(snapshot::stream(Arc::clone(&self.0.member), client).await?)))
     }
 
     async fn downgrade(
         &self,
         request: Request<DowngradeRequest>,
     ) -> Result<Reply<DowngradeResponse>, Status> {
-        let (asker, request) = self.admit(request)?;
-        downgrade::execute(&self.0, &asker, &request).await.map(Reply::new)
+        let (requester, request) = self.0.parts(request);
+        downgrade::execute(&self.0.member, requester, &request).await.map(Reply::new)
     }
 }
 

@@ -16,7 +16,7 @@ use watch::{CreateRequest, Encoder};
 
 use crate::audit::AuditSubject;
 use crate::member::{Member, WatchRequest, WatchStopped, WatchStream};
-use crate::rpc::guard::Asker;
+use ::auth::Requester;
 use grpc_server::http2::{Replies, Requests, StreamGone};
 
 /// Maximum size of a chunk to encode: a socket takes it in one write, after which the task yields.
@@ -27,17 +27,18 @@ const REJECTED_AFTER: Duration = Duration::from_secs(2);
 
 /// Serves a stream until the client disconnects or sends an invalid request. A stream with a bad token is
 /// closed soon.
-pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: Replies) -> Status {
+pub async fn serve(member: &Member, requester: &Requester, requests: Requests, replies: Replies) -> Status {
     // In a box, and only if it may be bad: the future of every other stream stays small.
-    let rejection = member.auth.caller(&asker.credential).err().map(|_| Box::pin(reject(member, asker)));
-    let stream = match member.watching.open(asker.client).await {
+    let rejection =
+        member.auth.caller(&requester.identity).err().map(|_| Box::pin(reject(member, requester)));
+    let stream = match member.watching.open(requester.client()).await {
         Ok(stream) => stream,
         Err(WatchStopped) => return grpc_errors::stopped(),
     };
     tokio::select! {
         biased;
-        status = forward(member, asker, &stream, requests) => status,
-        status = review(member, asker, &stream) => status,
+        status = forward(member, requester, &stream, requests) => status,
+        status = review(member, requester, &stream) => status,
         Some(status) = OptionFuture::from(rejection) => status,
         status = deliver(&stream, encoder(member), || member.status().term.0, replies) => status,
     }
@@ -45,8 +46,8 @@ pub async fn serve(member: &Member, asker: &Asker, requests: Requests, replies: 
 
 /// Returns the rejection of a token that names no user, [`REJECTED_AFTER`] it has turned out. Never, if it
 /// names one.
-async fn reject(member: &Member, asker: &Asker) -> Status {
-    match asker.caller(member).await {
+async fn reject(member: &Member, requester: &Requester) -> Status {
+    match member.caller(requester).await {
         Err(status) if status.code() == Code::Unauthenticated => {
             tokio::time::sleep(REJECTED_AFTER).await;
             status
@@ -60,11 +61,11 @@ fn encoder(member: &Member) -> Encoder {
 }
 
 /// Rechecks the watchers after users or roles change, if the member is configured to do so.
-async fn review(member: &Member, asker: &Asker, stream: &WatchStream) -> Status {
+async fn review(member: &Member, requester: &Requester, stream: &WatchStream) -> Status {
     let mut changes = member.auth.changes.clone();
     loop {
         changed(&mut changes).await;
-        if let Err(WatchStopped) = review_now(member, asker, stream).await {
+        if let Err(WatchStopped) = review_now(member, requester, stream).await {
             return grpc_errors::stopped();
         }
     }
@@ -81,12 +82,21 @@ pub async fn changed(changes: &mut Option<Receiver<()>>) {
     }
 }
 
-pub async fn review_now(member: &Member, asker: &Asker, stream: &WatchStream) -> Result<(), WatchStopped> {
-    stream.review(member.auth.user_of(&asker.credential)).await
+pub async fn review_now(
+    member: &Member,
+    requester: &Requester,
+    stream: &WatchStream,
+) -> Result<(), WatchStopped> {
+    stream.review(member.auth.user_of(&requester.identity)).await
 }
 
 /// Passes requests to the hub. Returns when the stream has to be closed, but not when the request side is.
-async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut requests: Requests) -> Status {
+async fn forward(
+    member: &Member,
+    requester: &Requester,
+    stream: &WatchStream,
+    mut requests: Requests,
+) -> Status {
     loop {
         stream.place().await;
         let known = auth_version(member);
@@ -98,7 +108,7 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
             };
             message.advance(PREFIX_BYTES);
             match Message::decode(message) {
-                Ok(Message { request_union: Some(union) }) => break request(member, asker, union).await,
+                Ok(Message { request_union: Some(union) }) => break request(member, requester, union).await,
                 Ok(Message { request_union: None }) => {}
                 Err(_) => return grpc_errors::malformed(grpc_errors::RequestForm::Stream),
             }
@@ -109,7 +119,7 @@ async fn forward(member: &Member, asker: &Asker, stream: &WatchStream, mut reque
         // A concurrent review may have run before the new watcher was added.
         if member.auth.changes.is_some()
             && known != auth_version(member)
-            && let Err(WatchStopped) = review_now(member, asker, stream).await
+            && let Err(WatchStopped) = review_now(member, requester, stream).await
         {
             return grpc_errors::stopped();
         }
@@ -123,15 +133,15 @@ fn auth_version(member: &Member) -> (u64, bool) {
 
 /// Returns the request for the hub. A watcher on keys that the caller may not read is rejected in the
 /// stream.
-async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRequest {
+async fn request(member: &Member, requester: &Requester, union: RequestUnion) -> WatchRequest {
     match union {
         RequestUnion::CreateRequest(request) => {
             let request = CreateRequest::from(request);
             if request.start_revision < 0 {
                 return WatchRequest::Create(request); // The hub rejects it. etcd checks this first.
             }
-            let checked = check(member, asker, &request).await;
-            if let Some(call) = asker.audited(member, Method::Watch) {
+            let checked = check(member, requester, &request).await;
+            if let Some(call) = member.audited(requester, Method::Watch) {
                 call.end_of(
                     AuditSubject::read(&request.key, &request.range_end),
                     checked.as_ref().map(|()| None),
@@ -149,8 +159,8 @@ async fn request(member: &Member, asker: &Asker, union: RequestUnion) -> WatchRe
 
 /// Checks the keys that the hub will watch. A watcher keeps its permission, as in etcd, unless the member
 /// is configured to recheck watchers.
-async fn check(member: &Member, asker: &Asker, request: &CreateRequest) -> Result<(), Status> {
-    let caller = asker.caller(member).await?;
+async fn check(member: &Member, requester: &Requester, request: &CreateRequest) -> Result<(), Status> {
+    let caller = member.caller(requester).await?;
     let need = Need::Keys(KeyAccess::Read, request.keys());
     caller.check(&member.store, need).map_err(grpc_errors::refused)
 }

@@ -1,5 +1,6 @@
 //! Streams that the hub closes, as seen by their clients.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +13,16 @@ use mvcc::{LogPosition, MemoryBackend, StoreOptions, Writer};
 use testkit::process::PATIENCE;
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::serve::deliver;
 use crate::member::{WatchRequest, WatchThread, Watching};
-use admission::ClientId;
-use grpc_server::http2::{ConnectionLimits, Methods, NoHot, Replies, Requests, StreamMethods, serve};
+use admission::{ClientId, Holder};
+use grpc_server::http2::{
+    Answer, BegunCall, CallHandler, ConnectionLimits, Replies, Requests, Room, SendNow, Services, serve,
+};
 
 /// Exceeds the window of a client that does not read.
 const LARGE_BYTES: usize = 1 << 20;
@@ -32,15 +35,41 @@ struct WatchedStreams {
     end: Arc<Notify>,
 }
 
-impl StreamMethods for WatchedStreams {
+impl CallHandler for WatchedStreams {
     /// True for streams that the hub closes.
     type Call = bool;
+    type Long = Infallible;
 
-    fn find(&self, path: &str, _headers: &HeaderMap) -> Option<bool> {
-        Some(path == "/ended")
+    fn of(&self, _connection: &auth::Connection, _holder: &Arc<Holder>) -> WatchedStreams {
+        self.clone()
     }
 
-    async fn serve(&self, is_ended: bool, _requests: Requests, replies: Replies) -> Status {
+    fn begin(
+        &self,
+        path: &str,
+        _headers: &HeaderMap,
+        _timeout: Option<&[u8]>,
+    ) -> Result<BegunCall<bool>, Status> {
+        Ok(BegunCall::Stream(path == "/ended"))
+    }
+
+    fn deadline(_call: &bool) -> Option<Instant> {
+        None
+    }
+
+    fn user(_call: &bool) -> Option<u64> {
+        None
+    }
+
+    fn answer_now(&self, _call: &bool, _message: &Bytes, _send: &mut SendNow<'_>) -> bool {
+        false
+    }
+
+    async fn unary(&self, _: bool, _: Bytes, _: Room<'_>) -> Result<Answer<Infallible>, Status> {
+        unreachable!("all calls are streams")
+    }
+
+    async fn stream(&self, is_ended: bool, _requests: Requests, replies: Replies) -> Status {
         let stream = self.watching.open(ClientId::alone(1)).await.unwrap();
         let (key, range_end) = (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
         let request = CreateRequest { key, range_end, start_revision: 1, ..CreateRequest::default() };
@@ -103,12 +132,11 @@ impl WatchBench {
 
 async fn serve_watched(io: DuplexStream, streams: WatchedStreams) {
     let limits = ConnectionLimits::for_tests(1 << 20);
-    let services = tower::service_fn(|request: Request<Body>| async {
-        Ok::<_, std::convert::Infallible>(Response::new(request.into_body()))
+    let http = tower::service_fn(|request: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(request.into_body()))
     });
     let (_stops, stop) = watch::channel(false);
-    let methods = Methods { hot: NoHot, streams, services };
-    serve(io, methods, limits, Arc::default(), admission::Holder::new(), stop).await;
+    serve(io, Services { calls: streams, http }, limits, Arc::default(), Holder::new(), stop).await;
 }
 
 /// Reads until there are `wanted` bytes, and gives their window back if `releases`.

@@ -1,7 +1,8 @@
-//! The interface between a connection and its methods: lookup and execution of hot calls.
+//! The interface between a connection and the methods of the API.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,59 +10,79 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::account::Room;
-use admission::Pass;
+use super::streaming::{Replies, Requests};
+use admission::{Holder, Pass};
+use auth::Connection;
 
-/// Methods that are served inside the connection's task.
-pub trait HotMethods: Clone + Send + 'static {
+/// Serves the calls of one connection, inside its task.
+pub trait CallHandler: Clone + Send + Sync + 'static {
     /// One call: its method and the parameters from its headers. Stored once per open call.
     type Call: Send;
     /// Type of responses that are produced in parts; `Infallible` if there are none.
     type Long: LongAnswer;
 
-    /// Returns the call for a path such as `/etcdserverpb.KV/Put`, if its method is hot and its message is
-    /// not compressed. `timeout` is a `grpc-timeout` that was removed from the headers.
-    fn find(&self, path: &str, headers: &HeaderMap, timeout: Option<&[u8]>) -> Option<Self::Call>;
+    /// Returns the handler for one connection. It records the use of the connection in `holder`.
+    fn of(&self, connection: &Connection, holder: &Arc<Holder>) -> Self;
+
+    /// Starts the call for a path such as `/etcdserverpb.KV/Put`, or rejects it by its headers. `timeout`
+    /// is a `grpc-timeout` that was removed from them.
+    fn begin(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        timeout: Option<&[u8]>,
+    ) -> Result<BegunCall<Self::Call>, Status>;
 
     /// Returns the deadline of the call.
     fn deadline(call: &Self::Call) -> Option<Instant>;
 
     /// Returns the authenticated user of the call, as a key for quotas.
-    fn user(_call: &Self::Call) -> Option<u64> {
-        None
-    }
+    fn user(call: &Self::Call) -> Option<u64>;
 
-    /// Returns the authenticated user from the headers of a call that is not hot, as a key for quotas.
-    fn user_of(&self, _headers: &HeaderMap) -> Option<u64> {
-        None
-    }
-
-    /// Serves a call that does not have to wait: `send` takes the response, prefix included, and returns
-    /// whether it was sent. On false the call has to be made by [`HotMethods::call`], and has not been
-    /// counted.
+    /// Serves a unary call that does not have to wait: `send` takes the response, prefix included, and
+    /// returns whether it was sent. On false the call has to be made by [`CallHandler::unary`], and has not
+    /// been counted.
     ///
     /// `message` is a slice of the receive buffer, so it must not be retained.
-    fn answer_now(&self, _call: &Self::Call, _message: &Bytes, _send: &mut SendNow<'_>) -> bool {
-        false
-    }
+    fn answer_now(&self, call: &Self::Call, message: &Bytes, send: &mut SendNow<'_>) -> bool;
 
-    /// Serves one encoded message and returns the response, gRPC's five-byte prefix included. A method with
-    /// large responses waits for `room` before it builds one.
-    fn call(
+    /// Serves a call with one encoded message, and returns the response. A method with large responses
+    /// waits for `room` before it builds one.
+    fn unary(
         &self,
         call: Self::Call,
         message: Bytes,
         room: Room<'_>,
-    ) -> impl Future<Output = Result<HotAnswer<Self::Long>, Status>> + Send;
+    ) -> impl Future<Output = Result<Answer<Self::Long>, Status>> + Send;
+
+    /// Serves a call with a stream of requests or responses until it completes with this status. The
+    /// future is dropped when the client disconnects or the member stops.
+    fn stream(
+        &self,
+        call: Self::Call,
+        requests: Requests,
+        replies: Replies,
+    ) -> impl Future<Output = Status> + Send;
+}
+
+/// A call after its headers.
+#[derive(Debug)]
+pub enum BegunCall<C> {
+    Unary(C),
+    /// Any other kind.
+    Stream(C),
 }
 
 /// Sends a response if the client and the output buffer accept it immediately.
 pub type SendNow<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
-/// The response of a hot call.
+/// The response of a unary call.
 #[derive(Debug)]
-pub enum HotAnswer<L> {
-    /// The message, with its prefix.
+pub enum Answer<L> {
+    /// The message, with gRPC's five-byte prefix.
     Whole(Bytes),
+    /// Header fields, and the message with its prefix.
+    WithMetadata(Box<HeaderMap>, Bytes),
     /// A response that is produced while it is sent. Boxed to keep the enum small.
     Long(Box<L>),
 }
@@ -133,31 +154,5 @@ impl LongAnswer for Infallible {
 
     fn unread(&mut self) {
         match *self {}
-    }
-}
-
-/// No hot methods.
-#[derive(Clone, Copy, Debug)]
-pub struct NoHot;
-
-impl HotMethods for NoHot {
-    type Call = Infallible;
-    type Long = Infallible;
-
-    fn find(&self, _path: &str, _headers: &HeaderMap, _timeout: Option<&[u8]>) -> Option<Infallible> {
-        None
-    }
-
-    fn deadline(call: &Infallible) -> Option<Instant> {
-        match *call {}
-    }
-
-    async fn call(
-        &self,
-        call: Infallible,
-        _message: Bytes,
-        _room: Room<'_>,
-    ) -> Result<HotAnswer<Infallible>, Status> {
-        match call {}
     }
 }

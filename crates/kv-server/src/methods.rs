@@ -1,5 +1,5 @@
-//! The table of methods: how each is served, its permissions, its effect on the state, and its paths in the
-//! JSON gateway.
+//! The table of methods: permissions, effect on the state, members that serve it, and paths in the JSON
+//! gateway. [`Method`] has its gRPC path and its kind; `dispatch` calls it by name.
 //!
 //! The match is exhaustive: a method added to the protobuf files does not compile without a row here.
 
@@ -7,35 +7,7 @@ use api::Method;
 
 /// Largest request for a membership change. It bounds the number of URLs: an empty one takes 2 bytes on the
 /// wire and 24 in memory.
-pub const CLUSTER_BYTES_MAX: usize = 64 << 10;
-
-/// The component that serves a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serving {
-    /// Unary, inside the connection's task. Calls that only tonic can decode go to the services, which
-    /// implement these methods too.
-    Hot(HotMethod),
-    /// Inside the connection's task, messages both ways.
-    Stream(StreamMethod),
-    /// tonic's services.
-    Service,
-}
-
-/// A hot method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HotMethod {
-    Put,
-    Range,
-    Txn,
-    DeleteRange,
-}
-
-/// A method with messages both ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamMethod {
-    Watch,
-    LeaseKeepAlive,
-}
+const CLUSTER_BYTES_MAX: usize = 64 << 10;
 
 /// Permission required while authentication is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,59 +39,59 @@ pub enum IntactRule {
     Any,
 }
 
+/// Reports whether a learner serves the method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LearnerRule {
+    /// Rejected.
+    Voter,
+    /// Served. A range may still require a voter, depending on the request.
+    Any,
+}
+
 /// The row of a method.
 #[derive(Clone, Copy, Debug)]
-pub struct MethodServing {
-    pub serving: Serving,
+pub struct MethodRow {
     pub access: Access,
     pub effect: Effect,
     pub state: IntactRule,
+    pub learner: LearnerRule,
     /// Paths in the JSON gateway, after `/v3/` and `/v3beta/`. Empty: gRPC only.
     pub paths: &'static [&'static str],
 }
 
-const fn served(
-    serving: Serving,
-    access: Access,
-    effect: Effect,
-    state: IntactRule,
-    paths: &'static [&'static str],
-) -> MethodServing {
-    MethodServing { serving, access, effect, state, paths }
+/// Returns the row of a method that learners reject.
+const fn row(access: Access, effect: Effect, state: IntactRule, paths: &'static [&'static str]) -> MethodRow {
+    MethodRow { access, effect, state, learner: LearnerRule::Voter, paths }
 }
 
-/// A method of tonic's services.
-const fn row(
+/// Returns the row of a method that learners serve.
+const fn any_row(
     access: Access,
     effect: Effect,
     state: IntactRule,
     paths: &'static [&'static str],
-) -> MethodServing {
-    served(Serving::Service, access, effect, state, paths)
+) -> MethodRow {
+    MethodRow { access, effect, state, learner: LearnerRule::Any, paths }
 }
 
 /// The row of `method`.
-pub const fn of(method: Method) -> MethodServing {
+pub const fn of(method: Method) -> MethodRow {
     use Access::{Keys, Open, Root, User};
     use Effect::{Changes, Reads};
     use IntactRule::{Any, Intact};
     use Method::*;
     match method {
-        KvRange => served(Serving::Hot(HotMethod::Range), Keys, Reads, Intact, &["kv/range"]),
-        KvPut => served(Serving::Hot(HotMethod::Put), Keys, Changes, Intact, &["kv/put"]),
-        KvDeleteRange => {
-            served(Serving::Hot(HotMethod::DeleteRange), Keys, Changes, Intact, &["kv/deleterange"])
-        }
-        KvTxn => served(Serving::Hot(HotMethod::Txn), Keys, Changes, Intact, &["kv/txn"]),
+        KvRange => any_row(Keys, Reads, Intact, &["kv/range"]),
+        KvPut => row(Keys, Changes, Intact, &["kv/put"]),
+        KvDeleteRange => row(Keys, Changes, Intact, &["kv/deleterange"]),
+        KvTxn => row(Keys, Changes, Intact, &["kv/txn"]),
         KvCompact => row(Root, Changes, Intact, &["kv/compaction"]),
         KvRangeStream => row(Keys, Reads, Intact, &[]),
-        Watch => served(Serving::Stream(StreamMethod::Watch), Keys, Reads, Intact, &["watch"]),
+        Watch => row(Keys, Reads, Intact, &["watch"]),
         // The keys attached to a lease are checked as well.
         LeaseGrant => row(User, Changes, Intact, &["lease/grant"]),
         LeaseRevoke => row(User, Changes, Intact, &["lease/revoke", "kv/lease/revoke"]),
-        LeaseKeepAlive => {
-            served(Serving::Stream(StreamMethod::LeaseKeepAlive), User, Reads, Intact, &["lease/keepalive"])
-        }
+        LeaseKeepAlive => row(User, Reads, Intact, &["lease/keepalive"]),
         LeaseTimeToLive => row(User, Reads, Intact, &["lease/timetolive", "kv/lease/timetolive"]),
         LeaseLeases => row(User, Reads, Intact, &["lease/leases", "kv/lease/leases"]),
         // The inner calls of locks and elections need the same permissions as calls of the client.
@@ -137,14 +109,14 @@ pub const fn of(method: Method) -> MethodServing {
         ClusterMemberPromote => row(Root, Changes, Any, &["cluster/member/promote"]),
         // A user without the role `root` may list alarms only.
         MaintenanceAlarm => row(User, Changes, Any, &["maintenance/alarm"]),
-        MaintenanceStatus => row(User, Reads, Any, &["maintenance/status"]),
+        MaintenanceStatus => any_row(User, Reads, Any, &["maintenance/status"]),
         MaintenanceDefragment => row(Root, Changes, Any, &["maintenance/defragment"]),
         MaintenanceHash => row(Root, Reads, Any, &["maintenance/hash"]),
         MaintenanceHashKV => row(Root, Reads, Any, &["maintenance/hashkv"]),
-        MaintenanceSnapshot => row(Root, Reads, Intact, &["maintenance/snapshot"]),
+        MaintenanceSnapshot => any_row(Root, Reads, Intact, &["maintenance/snapshot"]),
         MaintenanceMoveLeader => row(Root, Changes, Any, &["maintenance/transfer-leadership"]),
         MaintenanceDowngrade => row(Root, Changes, Any, &["maintenance/downgrade"]),
-        RepairReseed => row(Root, Changes, Any, &[]),
+        RepairReseed => any_row(Root, Changes, Any, &[]),
         HealthCheck | HealthList | HealthWatch => row(Open, Reads, Any, &[]),
         AuthEnable => row(Root, Changes, Any, &["auth/enable"]),
         AuthDisable => row(Root, Changes, Any, &["auth/disable"]),
@@ -167,16 +139,10 @@ pub const fn of(method: Method) -> MethodServing {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use api::CallKind;
-
-    use super::*;
-
-    #[test]
-    fn a_stream_of_requests_is_served_in_the_task_of_its_connection() {
-        for method in Method::ALL.iter().filter(|method| method.kind() == CallKind::BidiStream) {
-            assert!(matches!(of(*method).serving, Serving::Stream(_)), "{}: it may be idle", method.path());
-        }
+/// Returns the largest message of a request to `method`, within the limit for all methods.
+pub fn message_bytes_max(method: Method, bytes_max: usize) -> usize {
+    match method.service() {
+        "etcdserverpb.Cluster" => bytes_max.min(CLUSTER_BYTES_MAX),
+        _ => bytes_max,
     }
 }
