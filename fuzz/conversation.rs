@@ -2,8 +2,8 @@
 //!
 //! Checked properties: no panic, no fatal error; the commit index never decreases; committed entries keep
 //! their term; an unconfirmed member sends and writes no data. The input is interpreted as a program, one
-//! operation after another. Numbers in messages are close to those of the core, or to the limits of their
-//! type: random ones would almost all be rejected for the same reason.
+//! operation after another. Numbers in messages are near the core's numbers or the limits of their type:
+//! random ones would almost all be rejected for the same reason.
 
 use std::path::Path;
 
@@ -118,7 +118,7 @@ impl CoreUnderTest {
                     [SnapshotOutcome::Sent, SnapshotOutcome::Failed][usize::from(program.byte() & 1)];
                 self.event(Event::SnapshotReported { peer: 2 + u64::from(program.byte() & 1), outcome });
             }
-            8 if self.core.role() != Role::Leader => {} // Only a leader is asked to.
+            8 if self.core.role() != Role::Leader => {} // Only a leader transfers leadership.
             8 => self.event(Event::TransferLeader { to: 2 + u64::from(program.byte() & 1) }),
             9 => {
                 let bytes = program.bytes();
