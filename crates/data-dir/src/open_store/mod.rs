@@ -40,7 +40,7 @@ pub enum OpenStoreError {
     #[error(
         "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this member is alone: nothing is \
          left to rebuild it from. Put back a copy of the whole data directory {} that was made while the member was stopped \
-         (`cp -a COPY DIRECTORY`), or make another one from a snapshot with `kv-server restore`",
+         (`cp -a COPY DIRECTORY`), or make another one from a snapshot with `kvctl restore`",
         store.display(),
         directory.display()
     )]
