@@ -339,7 +339,7 @@ async fn gaps_damage_and_other_clusters_are_named() {
         run(&["archive".to_owned(), command.to_owned(), from])
     };
     let (is_intact, said) = review("verify");
-    let ranges = format!("are intact; revisions 1 to {before}, {revision} to {after} can be restored");
+    let ranges = format!("all intact; restorable revisions: 1 to {before}, {revision} to {after}\n");
     assert!(is_intact && said.contains(&ranges), "{said}");
     let (is_listed, said) = review("list");
     let rows: Vec<Vec<&str>> = said.lines().skip(3).map(|row| row.split_whitespace().collect()).collect();

@@ -92,7 +92,10 @@ pub fn list(place: &ArchivePlace) -> Result<String, ReviewError> {
         let segments =
             inventory.segments.iter().filter(|segment| segment.last >= first && segment.last <= last);
         let from = bases.clone().map(|base| base.time_ms).min();
+        // No later change of the cluster was received up to this time.
+        let reached = reached.filter(|reached| (first..=last).contains(&reached.revision));
         let times = bases.clone().map(|base| base.time_ms).chain(segments.clone().map(|it| it.time_ms));
+        let times = times.chain(reached.map(|reached| reached.time_ms));
         let time = |time_ms: Option<i64>| time_ms.map_or_else(String::new, shown);
         rows.push([
             first.to_string(),
@@ -158,11 +161,11 @@ fn summary(inventory: &Inventory) -> String {
     let ranges = inventory.ranges();
     let ranges: Vec<String> = ranges.iter().map(|(first, last)| format!("{first} to {last}")).collect();
     let ranges = match ranges.is_empty() {
-        true => "no revision can be restored yet".to_owned(),
-        false => format!("revisions {} can be restored", ranges.join(", ")),
+        true => "none yet".to_owned(),
+        false => ranges.join(", "),
     };
-    let (bases, segments) = (inventory.bases.len(), inventory.segments.len());
-    format!("{bases} bases and {segments} segments are intact; {ranges}")
+    let objects = inventory.bases.len() + inventory.segments.len();
+    format!("{objects} objects verified, all intact; restorable revisions: {ranges}")
 }
 
 /// History of the objects that were read, in the order of their revisions.
@@ -278,7 +281,7 @@ mod tests {
         let place = archive(directory.path());
         put(&place, 2, 3, &[record(2, "a"), record(3, "b")]);
         put(&place, 3, 4, &[record(3, "b"), record(4, "c")]);
-        let whole = "0 bases and 2 segments are intact; no revision can be restored yet";
+        let whole = "2 objects verified, all intact; restorable revisions: none yet";
         assert_eq!(faults(&place), (Vec::new(), whole.to_owned()));
         put(&place, 5, 7, &[record(5, "d"), record(7, "e")]);
         put(&place, 6, 8, &[record(6, "d"), record(7, "e")]);
@@ -315,7 +318,7 @@ cluster abc, complete up to revision 40, 1970-01-01T00:01:00.000Z
 
 FIRST  LAST  FROM                      TO                        BASES  SEGMENTS
 10     30    1970-01-01T00:00:10.000Z  1970-01-01T00:00:30.000Z  2      2
-40     40    1970-01-01T00:00:41.500Z  1970-01-01T00:00:41.500Z  1      0
+40     40    1970-01-01T00:00:41.500Z  1970-01-01T00:01:00.000Z  1      0
 ";
         assert_eq!(list(&place).unwrap(), wanted);
         let nothing = tempfile::tempdir().unwrap();
