@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(listed, all);
     }
 
-    /// The text is kept in a file; `UPDATE_SCRIPTS=1` writes it.
+    /// Compares the help with its file; `UPDATE_SCRIPTS=1` writes the file.
     #[test]
     fn help_is_as_it_is_kept() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/command_line/help.txt");
