@@ -92,7 +92,7 @@ pub fn list(place: &ArchivePlace) -> Result<String, ReviewError> {
         let segments =
             inventory.segments.iter().filter(|segment| segment.last >= first && segment.last <= last);
         let from = bases.clone().map(|base| base.time_ms).min();
-        // No later change of the cluster was received up to this time.
+        // Up to this time, the archiver received no later revision.
         let reached = reached.filter(|reached| (first..=last).contains(&reached.revision));
         let times = bases.clone().map(|base| base.time_ms).chain(segments.clone().map(|it| it.time_ms));
         let times = times.chain(reached.map(|reached| reached.time_ms));
