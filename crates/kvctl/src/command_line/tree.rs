@@ -117,7 +117,8 @@ mod tests {
         let mut listed: Vec<&str> = GROUPS.into_iter().flat_map(|(_, names)| names).copied().collect();
         let tree = tree();
         let mut all: Vec<&str> = tree.get_subcommands().map(Command::get_name).collect();
-        (listed.sort_unstable(), all.sort_unstable());
+        listed.sort_unstable();
+        all.sort_unstable();
         assert_eq!(listed, all);
     }
 
