@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Archives a member to a bucket of a real S3 server, and restores from there.
 #
-#   interop/archive-s3.sh        wants target/debug/kv-server, interop/bin/etcdctl, python3 with venv, and PyPI
-#   BIN=FILE DIR=DIR             another kv-server, another place for files
+#   interop/archive-s3.sh        wants kv-server and kvctl in target/debug, interop/bin/etcdctl, python3 with venv, and PyPI
+#   BIN=DIR DIR=DIR              another place of the programs, another place for files
 #   VENV=DIR                     a Python environment that is kept; moto is installed into it if it is missing
 #
 # moto's server on loopback is the bucket. The archiver is killed once and goes on. HashKV of the restored member must be
 # that of the first one at the same revision.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bin=${BIN:-target/debug/kv-server}
+bin=${BIN:-target/debug}
 dir=$(mktemp -d "${DIR:-target}/archive-s3.XXXXXX")
 port=$((21000 + $$ % 1000 * 8))
 declare -a pids=()
@@ -28,13 +28,13 @@ until curl -sf -X PUT "$AWS_ENDPOINT_URL/backups" >/dev/null; do sleep 0.1; done
 # member NAME PORT: starts the member in $dir/NAME.
 member() {
     local client=http://127.0.0.1:$2 peer=http://127.0.0.1:$(($2 + 1))
-    "$bin" --data-dir "$dir/$1" --listen-client-urls "$client" --advertise-client-urls "$client" \
+    "$bin/kv-server" --data-dir "$dir/$1" --listen-client-urls "$client" --advertise-client-urls "$client" \
         --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "default=$peer" >"$dir/$1.log" 2>&1 &
     pids+=($!)
     until grep -qs "ready to serve" "$dir/$1.log"; do kill -0 $!; sleep 0.1; done
 }
 archive() {
-    "$bin" archive --endpoints "127.0.0.1:$1" --to s3://backups/kv/a --segment-every 200ms >>"$dir/archive.log" 2>&1 &
+    "$bin/kvctl" archive --endpoints "127.0.0.1:$1" --to s3://backups/kv/a --segment-every 200ms >>"$dir/archive.log" 2>&1 &
     archiver=$!
     pids+=("$archiver")
 }
@@ -59,7 +59,7 @@ written "$had"
 kill "$archiver"
 wait "$archiver"
 for revision in 25 31 36; do
-    "$bin" restore --from s3://backups/kv/a --revision $revision --data-dir "$dir/second" \
+    "$bin/kvctl" restore --from s3://backups/kv/a --revision $revision --data-dir "$dir/second" \
         --initial-advertise-peer-urls "http://127.0.0.1:$((second + 1))" --initial-cluster "default=http://127.0.0.1:$((second + 1))"
     member second "$second"
     theirs=$(hash_at "$first" $revision) ours=$(hash_at "$second" $revision)

@@ -8,7 +8,7 @@
 # One member with values of 4 KiB that do not repeat, then one of etcd. In each round: p99 of puts at a fixed rate, open
 # loop; then the same while `etcdctl snapshot save` runs again and again, into AWAY (default /dev/shm): a client is
 # elsewhere, and does not write to the disk of the member. Speed is that of a save without the load, to a file; the
-# greatest resident memory during it is sampled every 20 ms. The file is imported by `kv-server import`, and so is one
+# greatest resident memory during it is sampled every 20 ms. The file is imported by `kvctl import`, and so is one
 # that real etcd saved after the same load.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -64,7 +64,7 @@ import() {
     local began
     rm -rf "$dir/imported"
     began=$(milliseconds)
-    "$bin/kv-server" import --from "$dir/$1" --data-dir "$dir/imported" --name m0 --initial-cluster m0=http://127.0.0.1:1 \
+    "$bin/kvctl" import --from "$dir/$1" --data-dir "$dir/imported" --name m0 --initial-cluster m0=http://127.0.0.1:1 \
         --initial-advertise-peer-urls http://127.0.0.1:1 >/dev/null 2>&1
     megabytes_per_second "$dir/$1" $(($(milliseconds) - began))
     rm -rf "$dir/imported"

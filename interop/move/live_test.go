@@ -25,7 +25,7 @@ import (
 	"kv-server/interop/internal/process"
 )
 
-// importer is a run of `kv-server import --live`.
+// importer is a run of `kvctl import --live`.
 type importer struct {
 	cmd    *exec.Cmd
 	output syncedText
@@ -65,7 +65,7 @@ func startImport(t *testing.T, endpoints []string, members []*process.Member, fl
 	for _, other := range members[1:] {
 		args = append(args, "--other-data-dir", other.Name+"="+other.DataDir)
 	}
-	running := &importer{cmd: exec.Command(kvServer(t), args...), exited: make(chan error, 1)}
+	running := &importer{cmd: exec.Command(kvctl(t), args...), exited: make(chan error, 1)}
 	running.output.grew = make(chan struct{}, 1)
 	running.cmd.Stdout, running.cmd.Stderr = &running.output, &running.output
 	if err := running.cmd.Start(); err != nil {

@@ -2,7 +2,7 @@
 // etcd, from etcd to kv-server, and from kv-server to kv-server. The server at the end must answer as the one at the
 // beginning, at every revision.
 //
-//	KV_SERVER_BIN       the server to test; without it, target/debug/kv-server.
+//	KV_SERVER_BIN       the server to test, with kvctl next to it; without it, target/debug/kv-server.
 //	interop/bin         etcd, etcdctl and etcdutl, as build.sh makes them; without them the tests are left out.
 package move
 
@@ -48,6 +48,12 @@ func kvServer(t *testing.T) string {
 		binary = "../../target/debug/kv-server"
 	}
 	return found(t, binary, isGiven)
+}
+
+// kvctl is the path of the program that makes data directories, next to the server.
+func kvctl(t *testing.T) string {
+	t.Helper()
+	return process.Beside(kvServer(t), "kvctl")
 }
 
 // tool is the path of one of etcd's programs.
@@ -303,7 +309,7 @@ func imports(t *testing.T, file string, members []*process.Member, flags ...stri
 	t.Helper()
 	for _, member := range members {
 		args := slices.Concat([]string{"import", "--from", file}, membership(member), flags)
-		t.Log(run(t, kvServer(t), args...))
+		t.Log(run(t, kvctl(t), args...))
 	}
 }
 
@@ -447,7 +453,7 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		}
 		member := prepare(t, kvServer(t), 1)[0]
 		args := slices.Concat([]string{"import", "--from", file}, membership(member), check.flags)
-		output, err := exec.CommandContext(deadline(t), kvServer(t), args...).CombinedOutput()
+		output, err := exec.CommandContext(deadline(t), kvctl(t), args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(output), check.want) {
 			t.Errorf("%s: %v, %s; want %q", name, err, output, check.want)
 		}
@@ -464,7 +470,7 @@ func TestUsersAndRolesAreMoved(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	run(t, tool(t, "etcdctl"), "--endpoints", source.Endpoints()[0], "snapshot", "save", file)
 	members := prepare(t, server, 1)
-	run(t, server, append([]string{"import", "--from", file}, membership(members[0])...)...)
+	run(t, kvctl(t), append([]string{"import", "--from", file}, membership(members[0])...)...)
 	moved := start(t, members)
 	roles := must[*clientv3.AuthRoleListResponse](t)(moved.RoleList(deadline(t)))
 	if !slices.Equal(roles.Roles, []string{"reader"}) {

@@ -40,7 +40,7 @@ pub struct Directory {
 pub enum DirectoryError {
     #[error(
         "{} is a data directory of etcd; kv-server needs another one: choose another --data-dir, and fill it \
-         with `kv-server import`",
+         with `kvctl import`",
         .0.display()
     )]
     Etcd(PathBuf),
@@ -52,7 +52,7 @@ pub enum DirectoryError {
     EtcdInside(PathBuf),
     #[error(
         "{path} is an archive: choose another directory, and make it a member's with \
-         `kv-server restore --from {path}`",
+         `kvctl restore --from {path}`",
         path = .0.display()
     )]
     Archive(PathBuf),

@@ -14,9 +14,11 @@
 //! This crate is glue: it holds no state that matters after a crash, and decides nothing that replicas must
 //! agree on.
 
+mod check_config; // the effect of a set of flags
 mod local_cluster; // the same command in N terminals
 
 mod methods; // the table of methods
+mod command_line; // help, and commands without a member
 
 mod audit; // who asked for what
 
@@ -47,7 +49,6 @@ use config::{Flags, Settings, SettingsError, log_settings, read_file};
 use data_dir::{Directory, DirectoryError};
 use local_cluster::LocalClusterError;
 use node::NodeError;
-use process::descriptors;
 use process::log::{self, LogError, causes};
 use process::visible::visible;
 
@@ -86,36 +87,11 @@ pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> ExitCode {
-    let mut arguments = arguments.into_iter().peekable();
-    if arguments.next_if(|first| first == tools::inspect::COMMAND).is_some() {
-        descriptors::raise();
-        return tools::inspect::run(arguments);
-    }
-    let named = |first: &OsString| tools::import::COMMANDS.into_iter().find(|command| first == command);
-    if let Some(name) = arguments.peek().and_then(named) {
-        arguments.next();
-        descriptors::raise();
-        return tools::command_line::run_import(name, arguments);
-    }
-    if arguments.next_if(|first| first == tools::archive::COMMAND).is_some() {
-        descriptors::raise();
-        return tools::archive::run(arguments);
-    }
-    if arguments.next_if(|first| first == tools::check_config::COMMAND).is_some() {
-        return tools::check_config::run(arguments, environment.into_iter());
-    }
-    if arguments.next_if(|first| first == tools::operator::COMMAND).is_some() {
-        return tools::operator::run(arguments);
-    }
-    if arguments.next_if(|first| first == tools::top::COMMAND).is_some() {
-        return tools::top::run(arguments);
-    }
-    if arguments.next_if(|first| first == tools::command_line::COMPLETION).is_some() {
-        return tools::command_line::run_completion(arguments);
-    }
-    if arguments.next_if(|first| first == tools::command_line::MAN).is_some() {
-        return tools::command_line::run_man(arguments);
-    }
+    let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let arguments = match command_line::run_command(arguments.into_iter(), &environment) {
+        Ok(status) => return status,
+        Err(arguments) => arguments,
+    };
     let ended = try_run(arguments, environment);
     if let Err(error) = &ended {
         // Before the log is set up, this line has no output.
@@ -163,7 +139,7 @@ fn try_run(
     let (flags, notices) = match flags::parse(arguments, environment)? {
         ParsedFlags::Flags(flags, notices) => (flags, notices),
         ParsedFlags::Help { is_all } => {
-            say(&tools::command_line::help(is_all));
+            say(&command_line::help(is_all));
             return Ok(());
         }
     };
@@ -235,12 +211,8 @@ fn note(notice: &Notice) {
 
 /// Returns the text of `--version`. Target, commit and date come from the build script in `deploy/version`.
 fn version_text() -> String {
-    let (target, commit, date) = (env!("BUILD_TARGET"), env!("BUILD_COMMIT"), env!("BUILD_DATE"));
-    format!(
-        "kv-server Version: {}\netcd Version: {}\nGit SHA: {commit}\nBuild Date: {date}\nTarget: {target}\n",
-        version::OWN,
-        version::ETCD,
-    )
+    let build = [env!("BUILD_TARGET"), env!("BUILD_COMMIT"), env!("BUILD_DATE")];
+    process::command_line::version_text("kv-server", version::OWN, version::ETCD, build)
 }
 
 #[cfg(test)]

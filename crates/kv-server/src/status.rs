@@ -1,4 +1,4 @@
-//! JSON status document of a member, used by its status page and by `kv-server top`.
+//! JSON status document of a member, used by its status page and by `kvctl top`.
 //!
 //! * A member describes itself and its view of its peers. When the cluster page is viewed it fetches the
 //!   documents and histories of its peers, bounds their size, and accepts from each peer only data about

@@ -23,7 +23,7 @@ use api::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, RangeRequest, RequestOp, TxnRequest,
 };
 
-use common::{Cluster, Member, PATIENCE, SERVER, get, put};
+use common::{Cluster, Member, PATIENCE, get, put, server};
 
 const OTHER: &str = "KV_SERVER_OTHER";
 /// Timeouts for emulated processors, which share two cores with their peers and miss heartbeats more often.
@@ -45,7 +45,7 @@ fn other() -> Option<Vec<Vec<String>>> {
 }
 
 fn ours() -> Vec<String> {
-    vec![SERVER.to_owned()]
+    vec![server().to_owned()]
 }
 
 /// Creates a cluster in which member `n` runs `programs[n]`, with timeouts for emulation.

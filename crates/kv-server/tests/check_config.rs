@@ -16,7 +16,7 @@ struct Checked {
 }
 
 fn checked(flags: &[&str], environment: &[(&str, &str)]) -> Checked {
-    let mut command = Command::new(common::SERVER);
+    let mut command = Command::new(common::server());
     command.args(["check-config", "-w", "json"]).args(flags).env_clear();
     let output = command.envs(environment.iter().copied()).output().unwrap();
     let report = serde_json::from_slice(&output.stdout).unwrap();
@@ -84,7 +84,7 @@ fn a_file_counts_alone() {
 
 /// What is printed for people.
 fn printed(flags: &[&str], environment: &[(&str, &str)]) -> String {
-    let mut command = Command::new(common::SERVER);
+    let mut command = Command::new(common::server());
     command.arg("check-config").args(flags).env_clear().envs(environment.iter().copied());
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
@@ -134,7 +134,7 @@ fn what_others_wrote_does_not_act_on_the_terminal() {
         std::fs::write(&file, text.replace('\u{9b}', "\\u009b")).unwrap();
         let flag = format!("--config-file={}", file.display());
         for format in [&["-w", "json"][..], &[]] {
-            let mut command = Command::new(common::SERVER);
+            let mut command = Command::new(common::server());
             let output = command.arg("check-config").args(format).arg(&flag).env_clear().output().unwrap();
             let said = String::from_utf8(output.stdout).unwrap();
             assert!(output.status.code() == Some(code) && is_visible(&said), "{said:?}");
@@ -146,7 +146,7 @@ fn what_others_wrote_does_not_act_on_the_terminal() {
             assert!(checked.has_risk(key), "{}", checked.report);
         } else {
             assert!(checked.report["error"].as_str().unwrap().contains(key), "{}", checked.report);
-            let output = Command::new(common::SERVER).arg(&flag).env_clear().output().unwrap();
+            let output = Command::new(common::server()).arg(&flag).env_clear().output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();
             assert!(output.status.code() == Some(1) && is_visible(&said), "{said:?}");
             assert!(said.lines().count() == 1 && said.contains("\\u{1b}[2J\\u{a}"), "{said:?}");
@@ -159,7 +159,7 @@ fn a_directory_that_is_not_utf_8_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = OsString::from_vec(b"--data-dir=d\xff".to_vec());
     for command in [&["check-config"][..], &[]] {
-        let mut member = Command::new(common::SERVER);
+        let mut member = Command::new(common::server());
         let output = member.args(command).arg(&path).env_clear().current_dir(&directory).output().unwrap();
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(said.contains("invalid value \"d\\xff\" for flag -data-dir: not valid UTF-8"), "{said}");

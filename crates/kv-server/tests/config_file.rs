@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::{READY, SERVER, http, start};
+use crate::common::{READY, http, server, start};
 
 #[test]
 fn a_member_follows_its_file_and_nothing_else() {
@@ -56,7 +56,7 @@ fn variables_do_not_matter_where_a_file_is_named() {
     for (flags, file) in
         [(&[&flag, "--name=b"][..], "/nonexistent"), (&["--config-file="], path.to_str().unwrap())]
     {
-        let mut command = Command::new(SERVER);
+        let mut command = Command::new(server());
         command.args(flags).env_clear().env("ETCD_CONFIG_FILE", file);
         command.envs([("ETCD_NAME", "a"), ("ETCD_HEARTBEAT_INTERVAL", "100ms")]);
         let member = testkit::Process::spawn(&mut command).unwrap();
@@ -80,7 +80,7 @@ fn a_file_that_cannot_be_followed_ends_the_start() {
         ("/nonexistent", "open /nonexistent: no such file or directory"),
         (path.as_str(), "unexpected error setting up listen-peer-urls: URL scheme must be http, https"),
     ] {
-        let ended = Command::new(SERVER).env_clear().env("ETCD_CONFIG_FILE", path).output().unwrap();
+        let ended = Command::new(server()).env_clear().env("ETCD_CONFIG_FILE", path).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{said}");
         assert!(said.contains(wanted), "{wanted}: {said}");

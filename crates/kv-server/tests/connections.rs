@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::admission::threads;
-use crate::common::{Cluster, Member, PATIENCE, SERVER, get, put};
+use crate::common::{Cluster, Member, PATIENCE, get, put, server};
 use api::authpb::Permission;
 use api::etcdserverpb::kv_client::KvClient;
 use api::etcdserverpb::range_request::SortTarget;
@@ -32,7 +32,7 @@ use tonic::metadata::AsciiMetadataValue;
 /// A lone member, ready, below a limit of open files if one is given.
 fn member(open_files_max: Option<u32>) -> Cluster {
     let mut cluster = Cluster::new(1);
-    let server = std::env::var("SERVER_UNDER_TEST").unwrap_or_else(|_| SERVER.to_owned());
+    let server = std::env::var("SERVER_UNDER_TEST").unwrap_or_else(|_| server().to_owned());
     let member = &mut cluster.members[0];
     member.program = match open_files_max {
         None => vec![server],

@@ -150,7 +150,7 @@ fn a_usual_mistake_ends_with_what_to_change() {
     let port = busy.local_addr().unwrap().port().to_string();
     let mut text = head + "\n";
     for (title, start) in mistakes {
-        let (code, said) = started(Path::new(common::SERVER), &start.replace("BUSY", &port));
+        let (code, said) = started(Path::new(common::server()), &start.replace("BUSY", &port));
         let line = said.lines().find(|line| line.starts_with("kv-server: ")).unwrap_or_default();
         text += &format!("\n{title}\n> {start}\nexit {code}: {}\n", line.replace(&port, "BUSY"));
     }
@@ -180,7 +180,7 @@ fn a_start_that_etcd_refuses_is_refused_in_its_words() {
     let _ports = common::default_ports();
     let mut wrong = Vec::new();
     for case in &cases {
-        let (code, said) = started(Path::new(common::SERVER), &case.start);
+        let (code, said) = started(Path::new(common::server()), &case.start);
         let etcd = (case.exit, case.said.clone());
         let (exit, wanted) = case.ours.as_ref().unwrap_or(&etcd);
         if code != *exit || !said.contains(wanted.as_str()) {

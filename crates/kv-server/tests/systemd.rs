@@ -20,7 +20,7 @@ fn systemd_hears_when_a_member_serves_and_when_it_stops() {
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let member = &mut cluster.members[0];
-    let mut command = Command::new(common::SERVER);
+    let mut command = Command::new(common::server());
     let process = Process::start(command.args(member.flags()).env_clear().env("NOTIFY_SOCKET", &path));
     assert!(heard(&socket).starts_with("READY=1\n"));
     assert!(http(member.client_port, "GET /health").contains("\"health\":\"true\""));
@@ -35,7 +35,7 @@ fn systemd_hears_when_a_member_serves_and_when_it_stops() {
 fn a_socket_that_is_not_there_stops_nothing() {
     let mut cluster = Cluster::new(1);
     let member = &mut cluster.members[0];
-    let mut command = Command::new(common::SERVER);
+    let mut command = Command::new(common::server());
     let process = Process::start(command.args(member.flags()).env_clear().env("NOTIFY_SOCKET", "/nowhere"));
     process.wait_for("failed to notify systemd");
     assert!(http(member.client_port, "GET /health").contains("\"health\":\"true\""));

@@ -16,7 +16,7 @@ use client::Client;
 use state_machine::CommandLevel;
 use tonic::transport::Endpoint;
 
-use crate::common::{Cluster, Member, PATIENCE, SERVER, put};
+use crate::common::{Cluster, Member, PATIENCE, put, server};
 
 const BEFORE: &str = "KV_SERVER_BEFORE";
 /// Timeout of a put to a member that is being replaced; the next put uses another member.
@@ -119,7 +119,7 @@ fn replace(member: &mut Member, program: &[String]) {
 
 async fn upgrade(cluster: &mut Cluster, at: usize) {
     let member = &mut cluster.members[at];
-    replace(member, &[SERVER.to_owned()]);
+    replace(member, &[server().to_owned()]);
     member.wait_ready();
     // Like an operator: continue once this member is healthy again.
     let deadline = Instant::now() + PATIENCE;

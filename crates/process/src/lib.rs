@@ -6,8 +6,9 @@ pub mod visible; // escapes text for terminals
 
 pub mod files; // file creation in shared directories
 
-pub mod arguments; // command-line arguments
 pub mod log; // log output
+
+pub mod command_line; // arguments, completion scripts, manual pages
 
 pub mod notify; // systemd notifications
 

@@ -36,6 +36,8 @@
 //!
 //! Independent of the meaning of commands, of sockets, and of members' addresses.
 
+#![allow(unexpected_cfgs, reason = "the build of the fuzz targets sets `fuzzing`")]
+
 // Interface
 mod config; // configuration and limits of a member
 mod error; // errors, as callers distinguish them
@@ -54,6 +56,7 @@ mod node; // the core with proposals, reads and the machine
 // Shell: threads and queues
 mod runtime; // threads, tasks, clocks and queues; the handle
 
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use crate::core::fuzzed_conversation;
 pub use crate::core::{

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   mvcc::History ──▶ SnapshotFile ──▶ bytes of a bbolt file         Maintenance.Snapshot
-//!   bbolt file    ──▶ read         ──▶ mvcc::Import                  kv-server import
+//!   bbolt file    ──▶ read         ──▶ mvcc::Import                  kvctl import
 //! ```
 //!
 //! * The file has the buckets, keys and values that etcd 3.7 writes. etcd's tools can read it, and etcd

@@ -141,7 +141,7 @@ fn alarms(document: &Document, findings: &mut Vec<Finding>) {
         let text = format!("Alarm {} on {}", alarm.alarm, of.map_or_else(|| alarm.member.clone(), name));
         let todo = match alarm.alarm.as_str() {
             "NOSPACE" => "Puts are rejected: delete keys or compact, then `etcdctl alarm disarm`",
-            "CORRUPT" => "Its state differs: `kv-server member reseed` replaces it",
+            "CORRUPT" => "Its state differs: `kvctl member reseed` replaces it",
             _ => "`etcdctl alarm list`",
         };
         findings.push(finding(Severity::Bad, text, todo, "Alarms"));

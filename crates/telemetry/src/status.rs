@@ -1,4 +1,4 @@
-//! The fields of the status document. Written by a member, read by `kv-server top`.
+//! The fields of the status document. Written by a member, read by `kvctl top`.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,6 +15,20 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const LINES_SHOWN: usize = 12;
 
+/// Returns the path of a program of this workspace, which the command that built the running test
+/// has built as well: `cargo test --workspace` builds all.
+pub fn built(name: &str) -> String {
+    let own = std::env::current_exe().expect("a test knows its program");
+    let profile = own.ancestors().nth(2).expect("a test is in target/PROFILE/deps");
+    let program = profile.join(name);
+    assert!(
+        program.is_file(),
+        "{} is not built: run `cargo build --workspace --bin {name}`",
+        program.display()
+    );
+    program.to_str().expect("a path of this workspace is text").to_owned()
+}
+
 pub struct Process {
     child: Child,
     /// True if the process was waited for. Its PID may have been reused since.

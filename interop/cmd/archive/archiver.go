@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// archiver is the process of `kv-server archive`, which is killed and started again.
+// archiver is the process of `kvctl archive`, which is killed and started again.
 type archiver struct {
 	binary, place string
 	urls          []string

@@ -115,7 +115,7 @@ func check(binary, dir, place string, revision int64, seen *recording) (int, tim
 	}
 	member := members[0]
 	began := time.Now()
-	restore := exec.Command(binary, "restore", "--from", place, "--revision", fmt.Sprint(revision),
+	restore := exec.Command(process.Beside(binary, "kvctl"), "restore", "--from", place, "--revision", fmt.Sprint(revision),
 		"--data-dir", member.DataDir, "--name", member.Name, "--initial-cluster", member.InitialCluster,
 		"--initial-cluster-token", process.Token, "--initial-advertise-peer-urls", member.PeerURL)
 	said, err := restore.CombinedOutput()

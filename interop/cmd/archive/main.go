@@ -1,4 +1,4 @@
-// Command archive checks `kv-server archive` and `kv-server restore` under load: members and the archiver are
+// Command archive checks `kvctl archive` and `kvctl restore` under load: members and the archiver are
 // killed while clients write, and then restored stores are compared with what a watcher of all keys saw.
 //
 //	archive -server ../target/release/kv-server -seconds 600 -rate 5000 -restores 20
@@ -40,7 +40,7 @@ type options struct {
 func main() {
 	log.SetFlags(0)
 	var o options
-	flag.StringVar(&o.server, "server", "../target/release/kv-server", "the program to check")
+	flag.StringVar(&o.server, "server", "../target/release/kv-server", "the server, with kvctl next to it")
 	flag.StringVar(&o.dir, "dir", "", "where directories are made; default: the system's temporary directory")
 	flag.IntVar(&o.seconds, "seconds", 600, "seconds of load")
 	flag.IntVar(&o.rate, "rate", 5000, "writes in a second")
@@ -93,7 +93,7 @@ func run(o options) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	seen := record(ctx, client)
-	archiver := &archiver{binary: binary, place: filepath.Join(dir, "place"), urls: urls, baseEvery: o.baseEvery}
+	archiver := &archiver{binary: process.Beside(binary, "kvctl"), place: filepath.Join(dir, "place"), urls: urls, baseEvery: o.baseEvery}
 	defer archiver.kill()
 	first, err := archiver.begin()
 	if err != nil {

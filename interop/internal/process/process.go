@@ -50,6 +50,9 @@ type Member struct {
 // Token is the token of every cluster.
 const Token = "interop"
 
+// Beside is the path of another program in the directory of this one.
+func Beside(binary, name string) string { return filepath.Join(filepath.Dir(binary), name) }
+
 // Start runs a cluster of the given size below dir and returns when every member is ready.
 func Start(binary, dir string, size int) ([]*Member, error) {
 	members, err := Prepare(binary, dir, size)

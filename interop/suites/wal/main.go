@@ -1,6 +1,6 @@
 // Writes the log of a data directory as etcd's write-ahead log, which etcd's robustness suite reads after a run.
 //
-//	wal KV_SERVER DIR      what `KV_SERVER inspect wal --data-dir DIR` shows → DIR/member/wal
+//	wal KVCTL DIR      what `KVCTL inspect wal --data-dir DIR` shows → DIR/member/wal
 //
 // An entry here has a batch of commands, one of etcd has one request: each entry here becomes `slots` entries,
 // those that are left over empty. So an index means the same in the logs of all members, wherever they begin.

@@ -117,11 +117,9 @@ pub fn program_of(word: &str) -> String {
         "gateway" | "grpc-proxy" => {
             format!(": run `etcd {word} start`, of etcd, in front of the members")
         }
-        "snapshot" => {
-            ": save with `etcdctl snapshot save FILE`, restore with `kv-server restore --from FILE`, \
+        "snapshot" => ": save with `etcdctl snapshot save FILE`, restore with `kvctl restore --from FILE`, \
                        inspect with `etcdutl snapshot status FILE`"
-                .to_owned()
-        }
+            .to_owned(),
         "defrag" => ": space is reused without it; `etcdctl defrag` does it immediately".to_owned(),
         "compact" | "compaction" => ": run `etcdctl compact REVISION`".to_owned(),
         "hashkv" => ": run `etcdctl endpoint hashkv`".to_owned(),

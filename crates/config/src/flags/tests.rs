@@ -111,7 +111,7 @@ const BAD_LINES: &[(&str, &str, u8)] = &[
     ("--trusted-ca=x", "flag provided but not defined: -trusted-ca; did you mean --trusted-ca-file?", 2),
     (
         "snapshot save f",
-        "\"snapshot\" is not a valid flag: save with `etcdctl snapshot save FILE`, restore with `kv-server",
+        "\"snapshot\" is not a valid flag: save with `etcdctl snapshot save FILE`, restore with `kvctl",
         1,
     ),
     ("defrag", "\"defrag\" is not a valid flag: space is reused without it; `etcdctl defrag`", 1),

@@ -97,7 +97,7 @@ pub enum BootstrapError {
     LogLost { member: u64, path: PathBuf },
     #[error(
         "member {member:x} has already been bootstrapped, says member {peer:x}: with an empty data directory it \
-         could vote twice; give the directory that it had, or replace it (`kv-server member replace`)"
+         could vote twice; give the directory that it had, or replace it (`kvctl member replace`)"
     )]
     BornBefore { member: u64, peer: u64 },
     #[error(
@@ -112,7 +112,7 @@ pub enum BootstrapError {
     )]
     IdentityLost(PathBuf),
     #[error(
-        "the import into {} is not finished: run `kv-server import --live` again with the same flags, or remove \
+        "the import into {} is not finished: run `kvctl import --live` again with the same flags, or remove \
          the directory",
         .0.display()
     )]

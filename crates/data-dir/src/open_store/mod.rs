@@ -41,7 +41,7 @@ pub enum OpenStoreError {
         "the store in {} cannot be used ({reason}), the log begins only after entry {start}, and this \
          member is alone: it cannot be rebuilt. Put back a copy of the whole data directory {} that was \
          made while the member was stopped (`cp -a COPY DIRECTORY`), or make another one from a snapshot \
-         with `kv-server restore`",
+         with `kvctl restore`",
         store.display(),
         directory.display()
     )]

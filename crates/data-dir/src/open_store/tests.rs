@@ -167,7 +167,7 @@ fn the_rest_of_a_removed_store_does_not_come_into_the_place_of_a_damaged_one() {
 fn alone_a_damaged_store_behind_a_trimmed_log_is_refused_and_left_as_it_was() {
     let fixture = fixture().written(5).damaged();
     let text = fixture.open(3, 7, 0).unwrap_err();
-    for part in ["000001.blk is corrupt", "the log begins only after entry 3", "cp -a", "kv-server restore"] {
+    for part in ["000001.blk is corrupt", "the log begins only after entry 3", "cp -a", "kvctl restore"] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
     assert_eq!(text.lines().count(), 1);

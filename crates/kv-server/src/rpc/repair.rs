@@ -3,7 +3,7 @@
 //! * Only a member named by a CORRUPT alarm discards its state. It is fenced, so clients do not see the
 //!   state change.
 //! * It retains its log and its votes, and continues to acknowledge entries. So the quorum is preserved.
-//! * The alarm remains until an operator clears it: `kv-server member reseed` does both.
+//! * The alarm remains until an operator clears it: `kvctl member reseed` does both.
 
 use api::kvserver::repair_server::Repair as RepairMethods;
 use api::kvserver::{ReseedRequest, ReseedResponse};

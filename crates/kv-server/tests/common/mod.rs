@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::etcdserverpb::kv_client::KvClient;
@@ -23,7 +23,15 @@ pub use testkit::process::{PATIENCE, Process};
 
 pub const READY: &str = "ready to serve client requests";
 
-pub const SERVER: &str = env!("CARGO_BIN_EXE_kv-server");
+/// Returns the path of the server. Cargo names it to the tests of its crate; for those of `kvctl`, it is next
+/// to their program.
+pub fn server() -> &'static str {
+    static SERVER: OnceLock<String> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let own = option_env!("CARGO_BIN_EXE_kv-server");
+        own.map_or_else(|| testkit::process::built("kv-server"), str::to_owned)
+    })
+}
 
 /// Locks the default ports of a member, which exist once per machine. To be held while a member may listen on
 /// them.
@@ -32,9 +40,9 @@ pub fn default_ports() -> MutexGuard<'static, ()> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the binary with an otherwise empty environment.
+/// Starts the server with an otherwise empty environment.
 pub fn start(arguments: &[&str]) -> Process {
-    start_program(&[SERVER.to_owned()], arguments)
+    start_program(&[server().to_owned()], arguments)
 }
 
 /// Starts `program`: a path, or an emulator with its arguments and the path. The process inherits the mutant
@@ -44,9 +52,9 @@ pub fn start_program(program: &[String], arguments: &[&str]) -> Process {
     Process::start(Command::new(&program[0]).args(&program[1..]).args(arguments).env_clear().envs(mutant))
 }
 
-/// Runs a command until it exits. Returns whether it succeeded, and its output.
-pub fn run(arguments: &[String]) -> (bool, String) {
-    let output = Command::new(SERVER).args(arguments).env_clear().output().unwrap();
+/// Runs a program until it exits. Returns whether it succeeded, and its output.
+pub fn run(program: &str, arguments: &[String]) -> (bool, String) {
+    let output = Command::new(program).args(arguments).env_clear().output().unwrap();
     (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
@@ -59,7 +67,7 @@ pub struct Member {
     pub initial_cluster: String,
     /// Additional flags, each as `--name=value`.
     pub extra: Vec<String>,
-    /// Program to run; `SERVER` by default.
+    /// Program to run; the server by default.
     pub program: Vec<String>,
     pub process: Option<Process>,
 }
@@ -232,7 +240,7 @@ impl Cluster {
                 data_dir: parent.path().join(format!("m{at}")),
                 initial_cluster: initial_cluster.join(","),
                 extra: Vec::new(),
-                program: vec![SERVER.to_owned()],
+                program: vec![server().to_owned()],
                 process: None,
             })
             .collect();
@@ -257,7 +265,7 @@ impl Cluster {
             peer_port: ports[1],
             initial_cluster,
             extra: vec!["--initial-cluster-state=existing".to_owned()],
-            program: vec![SERVER.to_owned()],
+            program: vec![server().to_owned()],
             process: None,
         });
         at
@@ -282,7 +290,7 @@ impl Cluster {
     pub fn started_from(variable: &str, name: &str, flags: &[String]) -> Cluster {
         let mut cluster = Cluster::new(1);
         let member = &mut cluster.members[0];
-        member.program = vec![std::env::var(variable).unwrap_or_else(|_| SERVER.to_owned())];
+        member.program = vec![std::env::var(variable).unwrap_or_else(|_| server().to_owned())];
         member.initial_cluster = format!("{name}=http://127.0.0.1:{}", member.peer_port);
         member.name = name.to_owned();
         member.extra = flags.to_vec();

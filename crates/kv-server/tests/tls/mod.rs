@@ -498,10 +498,6 @@ fn the_metrics_port_has_the_tls_of_the_client_port() {
             becomes(&wanted, cell, || Caller::new(&authority, shown, BOTH).health(port));
         }
     }
-    let top = |authority: &Authority, shown| tools::top(ports[0], &files, authority, shown);
-    assert_eq!(top(&authority, Some(&mine)), Served);
-    assert_eq!(top(&authority, None), Refused, "top without a certificate");
-    assert_eq!(top(&Authority::new("b"), Some(&mine)), Refused, "top that does not trust the member");
     assert!(common::http(ports[1], "GET /health").starts_with("HTTP/1.1 200"));
 }
 
@@ -624,7 +620,7 @@ fn what_cannot_work_is_refused_at_the_start_in_etcds_words() {
         let flags: Vec<String> = flags.iter().map(|(name, value)| format!("--{name}={value}")).collect();
         secure_clients(&mut cluster.members[0], &as_strs(&flags));
         let ended =
-            Command::new(common::SERVER).args(cluster.members[0].flags()).env_clear().output().unwrap();
+            Command::new(common::server()).args(cluster.members[0].flags()).env_clear().output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{said}");
         assert!(said.contains(&wanted), "{wanted}: {said}");

@@ -53,19 +53,6 @@ fn curl(port: u16, ca: &str, pair: &Pair) -> Option<bool> {
     succeeds(command.arg(format!("https://127.0.0.1:{port}/health")))
 }
 
-/// Runs `kv-server top` for a metrics listener.
-pub fn top(port: u16, files: &Files, authority: &Authority, shown: Option<&Issued>) -> Outcome {
-    let ca = files.write("top-ca.pem", &authority.pem);
-    let mut command = Command::new(crate::common::SERVER);
-    command.env_clear().args(["top", "--once", "--interval=1s", "--cacert", &ca]);
-    command.arg(format!("--endpoints=127.0.0.1:{port}"));
-    if let Some(issued) = shown {
-        files.write_pair("top", issued);
-        command.arg("--cert").arg(files.path("top.pem")).arg("--key").arg(files.path("top.key"));
-    }
-    if succeeds(&mut command) == Some(true) { Outcome::Served } else { Outcome::Refused }
-}
-
 fn succeeds(command: &mut Command) -> Option<bool> {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.ok().map(|status| status.success())

@@ -49,9 +49,6 @@ mod ticks; // ticks, elections, stalled disks
 
 mod turn; // events in, effects out; ready; what is committed
 
-mod conversation; // fuzzing with any sequence of messages
-
-pub use conversation::fuzzed_conversation;
 pub use event::{CoreSetup, Effects, Event};
 pub use inquiry::{Confirmation, FirstState, Inquiry, PeerState, Start};
 pub use snapshots::HOLD_BYTES_MAX;
@@ -59,8 +56,15 @@ pub use snapshots::HOLD_BYTES_MAX;
 pub(crate) use event::{CommittedEntry, CoreTurn, Payload};
 pub(crate) use state::Core;
 
+#[cfg(any(test, fuzzing))]
+pub use conversation::fuzzed_conversation;
+
 #[cfg(test)]
 mod bounds_tests;
+// Of the fuzz targets, which are outside the workspace. It needs the parts of the core.
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/conversation.rs"]
+mod conversation;
 #[cfg(test)]
 mod scripts;
 #[cfg(test)]

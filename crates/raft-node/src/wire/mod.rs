@@ -15,6 +15,6 @@ pub(crate) use codec::{ByteReader, MalformedBytes, put_number};
 pub(crate) use membership::{change_batch, change_payload, conf, put_conf, refused_change};
 #[cfg(test)]
 pub(crate) use message::encode;
-pub(crate) use message::{
-    CoreView, MESSAGE_BYTES_MAX, decode, encode_all, entry_kind, entry_type, validate, written,
-};
+#[cfg(any(test, fuzzing))]
+pub(crate) use message::written;
+pub(crate) use message::{CoreView, MESSAGE_BYTES_MAX, decode, encode_all, entry_kind, entry_type, validate};

@@ -275,11 +275,12 @@ impl Experiment {
 
     fn replace_command(&self, old: &str, place: &MemberPlace, ports: &[u16]) -> Result<Process> {
         let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let mut command = Command::new(&self.cluster.bench.server);
+        let kvctl = self.cluster.bench.server.with_file_name("kvctl");
+        let mut command = Command::new(&kvctl);
         command.args(["member", "replace", "--grace=0", old]).arg(format!("{}={}", place.name, url(place)));
         command.arg(format!("--endpoints={}", endpoints.join(",")));
         command.arg(format!("--timeout={}", PATIENCE.as_secs()));
-        Process::spawn(command.env_clear()).attempt("start", &self.cluster.bench.server)
+        Process::spawn(command.env_clear()).attempt("start", &kvctl)
     }
 
     /// Stops a member, changes its peer URL, and starts it there.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Import is a run of `kv-server import --live` that copies the running members and follows them.
+// Import is a run of `kvctl import --live` that copies the running members and follows them.
 type Import struct {
 	process
 	binary string
@@ -45,7 +45,7 @@ func (m *Members) StartImport(ctx context.Context, binary, dir string) (*Import,
 			}
 		}
 	}
-	running.process = process{name: "import", binary: binary, args: args, log: dir + ".log"}
+	running.process = process{name: "import", binary: filepath.Join(filepath.Dir(binary), "kvctl"), args: args, log: dir + ".log"}
 	if err := running.start(); err != nil {
 		return nil, err
 	}

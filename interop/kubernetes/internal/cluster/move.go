@@ -38,9 +38,9 @@ type Program struct {
 	Restore []string
 }
 
-// KvServer is the program at a path.
+// KvServer is the program at a path, with kvctl next to it.
 func KvServer(path string) Program {
-	return Program{path, []string{path, "import", "--from"}}
+	return Program{path, []string{filepath.Join(filepath.Dir(path), "kvctl"), "import", "--from"}}
 }
 
 // Etcd is the program at a path, with etcdutl next to it.

@@ -1,0 +1,63 @@
+//! Command-line arguments and exit statuses of commands.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::{ExitCode, Termination};
+
+use clap::{Command, FromArgMatches, Parser};
+
+use crate::log::causes;
+use crate::visible::visible;
+
+/// Runs `command` with the arguments after its name. Exit status: that of `work`; 1 after an error, with a
+/// line that lists its causes; 2 for invalid arguments.
+pub fn run<A: Parser, T: Termination, E: Error>(
+    command: &str,
+    arguments: impl Iterator<Item = OsString>,
+    work: impl FnOnce(&A) -> Result<T, E>,
+) -> ExitCode {
+    run_as(command, A::command(), arguments, work)
+}
+
+/// Runs `command` like [`run`], with a definition whose texts were changed.
+pub(super) fn run_as<A: FromArgMatches, T: Termination, E: Error>(
+    command: &str,
+    definition: Command,
+    arguments: impl Iterator<Item = OsString>,
+    work: impl FnOnce(&A) -> Result<T, E>,
+) -> ExitCode {
+    let ended = match parse_as(command, definition, arguments) {
+        Ok(arguments) => work(&arguments),
+        Err(status) => return status,
+    };
+    match ended {
+        Ok(ended) => ended.report(),
+        Err(error) => {
+            let _unwritten = writeln!(std::io::stderr(), "{command}: {}", visible(&causes(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Parses the arguments after the name of `command`. For invalid arguments and help requests, prints the
+/// message and returns the exit status.
+pub fn parse<A: Parser>(command: &str, arguments: impl Iterator<Item = OsString>) -> Result<A, ExitCode> {
+    parse_as(command, A::command(), arguments)
+}
+
+fn parse_as<A: FromArgMatches>(
+    command: &str,
+    mut definition: Command,
+    arguments: impl Iterator<Item = OsString>,
+) -> Result<A, ExitCode> {
+    let named = std::iter::once(OsString::from(command)).chain(arguments);
+    let matches = definition.try_get_matches_from_mut(named);
+    let parsed = matches.and_then(|mut matches| {
+        A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+    });
+    parsed.map_err(|error| {
+        let _unwritten = error.print();
+        ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    })
+}
