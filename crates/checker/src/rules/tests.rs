@@ -140,6 +140,16 @@ const LIES_OF_ANSWERS: &[Lie] = &[
         STATE,
     ),
     (
+        "a read of another lease",
+        |i| i[9] = ended(2, found(12, &[KeyRecord { lease: 7, ..record(1, 101, 11, 12, 2) }])),
+        STATE,
+    ),
+    (
+        "an event with another lease",
+        |i| i[2] = watched(0, &[changed(KeyRecord { lease: 7, ..record(1, 100, 11, 11, 1) })]),
+        "the changes of a revision are not those of its write",
+    ),
+    (
         "a key that is missing in an answer",
         |i| i[31] = ended(9, found(20, &[record(2, 103, 12, 13, 2)])),
         STATE,
