@@ -168,7 +168,7 @@ fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     let served_slowly = service.len() - service.count_between(0, 1_000_000_000);
     assert!(over(&open, 1.0) >= 10 * served_slowly, "{served_slowly} requests were served slowly");
     assert!(open.tally.delayed >= 1_800, "{}", open.tally.delayed);
-    assert!(open.tally.lateness.behind >= 1_800, "{:?}", open.tally.lateness);
+    assert!(open.tally.lateness.overdue >= 1_800, "{:?}", open.tally.lateness);
 
     let closed = stalled(Pace::AtMost(PER_SECOND));
     assert_eq!(closed.tally.succeeded_len(), TOTAL);

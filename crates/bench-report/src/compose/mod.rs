@@ -7,7 +7,7 @@ mod detail; // details of a row
 mod plots; // curves, sweeps, time
 mod tables; // published, measured here, ratio
 
-use crate::model::{Report, SuiteResult};
+use crate::model::{Report, SINGLE_RUN, SuiteResult};
 use crate::page::{Page, Section};
 pub use plots::over_time;
 use view::{ReportView, anchor};
@@ -35,6 +35,7 @@ fn section(view: &ReportView<'_>, suite: &SuiteResult) -> Section {
     Section {
         anchor: anchor(&[&suite.id, suite.medium.as_deref().unwrap_or_default()]),
         title: match &suite.medium {
+            None if suite.id == SINGLE_RUN => suite.title.clone(),
             Some(medium) => format!("{} on {medium}: {}", suite.id, suite.title),
             None => format!("{}: {}", suite.id, suite.title),
         },

@@ -3,7 +3,7 @@
 use super::view::{ReportView, metrics, worst};
 use crate::metric::Metric;
 use crate::model::{
-    Connect, LatencyKind, NoteLevel, Operation, Protocol, PublishedFigure, RowResult, SideResult,
+    Connect, LatencyKind, NoteLevel, Operation, Protocol, PublishedFigure, RowResult, SINGLE_RUN, SideResult,
     SuiteResult, Target,
 };
 use crate::number;
@@ -38,8 +38,13 @@ impl Measure {
 impl ReportView<'_> {
     /// Returns the speed tables, then the cost tables.
     pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<ReportTable> {
-        let speed = format!("{}: published and measured", suite.id);
-        let cost = format!("{}: server cost", suite.id);
+        let has_published = suite.rows.iter().any(|row| !row.published.is_empty());
+        let of_suite = |caption: &str| format!("{}: {caption}", suite.id);
+        let (speed, cost) = match (suite.id == SINGLE_RUN, has_published) {
+            (true, _) => ("Throughput and latency".to_owned(), "Server cost".to_owned()),
+            (false, true) => (of_suite("published and measured"), of_suite("server cost")),
+            (false, false) => (of_suite("measured"), of_suite("server cost")),
+        };
         let sums = format!("{}: sums over members that were measured alone, as published", suite.id);
         let every = |_: &RowResult| true;
         let summed = |row: &RowResult| row.load.target == Target::EachSummed;

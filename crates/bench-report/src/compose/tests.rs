@@ -280,6 +280,9 @@ fn means_are_called_means_and_a_single_run_speaks_of_itself() {
     assert!(page(&report).overview.unwrap().caption.starts_with("Dots are ratios of the means;"));
 
     report.suites[0].id = crate::model::SINGLE_RUN.into();
+    let section = &page(&report).sections[0];
+    assert_eq!(section.title, report.suites[0].title, "a run is no suite");
+    assert_eq!(section.tables[0].caption, "Throughput and latency");
     report.setup.placement = crate::model::Placement::Existing;
     report.sides.truncate(1);
     report.suites[0].rows[0].notices.push(crate::model::Notice::warning("too short"));

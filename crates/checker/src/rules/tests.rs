@@ -1,5 +1,6 @@
 use super::*;
 use crate::leases::LeaseInput;
+use crate::operation::KeyRecord;
 use std::borrow::Cow;
 
 const START: Revision = 10;

@@ -86,7 +86,10 @@ impl VerifyReport {
             line(format!("Injected in front of member 0: {lie}, {times} times."));
         }
         self.failed.iter().for_each(|reason| line(format!("Stopped early: {reason}.")));
-        self.unchecked().iter().for_each(|what| line(format!("Not checked: {what}.")));
+        if self.violation.is_none() {
+            // After a violation, the remaining checks are not completed.
+            self.unchecked().iter().for_each(|what| line(format!("Not checked: {what}.")));
+        }
         match &self.violation {
             Some(violation) => line(violation.to_string()),
             None if self.is_clean() => line("No violation.".into()),

@@ -124,6 +124,10 @@ fn described(load: &Load, run: &Run, steps: Option<&super::flags::steps::StepFla
     let mut add =
         |name: &str, value: String| writeln!(text, "  {name}: {value}").expect("a string accepts text");
     add("pace", single::pace(load));
+    if load.streams > 0 {
+        let watchers = load.streams * load.watchers_per_stream;
+        add("watchers", format!("{watchers} on {} streams", load.streams));
+    }
     if let Some(steps) = steps.filter(|steps| steps.are_wanted()) {
         let rates =
             if steps.find_max_rate { "searched".into() } else { format!("{:?} per second", steps.rates) };

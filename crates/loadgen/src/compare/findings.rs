@@ -199,8 +199,8 @@ fn waits_of_failures(tally: &Tally) -> String {
 /// Reports whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
 fn pace(lateness: &Lateness, clients: usize, closed_loop: bool) -> Vec<(FindingKind, Notice)> {
     let mut found = Vec::new();
-    let Lateness { kept, late, late_most_ns, behind, behind_most_ns, .. } = *lateness;
-    let turns = (kept + behind) as f64;
+    let Lateness { kept, late, late_most_ns, overdue, overdue_most_ns, .. } = *lateness;
+    let turns = (kept + overdue) as f64;
     if late as f64 > turns * LATE_MAX {
         let text = format!(
             "client-side scheduling delay on {late} requests, up to {:.1} ms{}",
@@ -209,10 +209,10 @@ fn pace(lateness: &Lateness, clients: usize, closed_loop: bool) -> Vec<(FindingK
         );
         found.push((FindingKind::GeneratorLate, Notice::warning(text)));
     }
-    if behind as f64 > turns * LATE_MAX {
+    if overdue as f64 > turns * LATE_MAX {
         let text = format!(
-            "{behind} requests were sent up to {:.1} ms late because all {clients} clients were busy{}",
-            behind_most_ns as f64 / 1e6,
+            "{overdue} requests were sent up to {:.1} ms late because all {clients} clients were busy{}",
+            overdue_most_ns as f64 / 1e6,
             if closed_loop { "" } else { ": latencies include it" }
         );
         found.push((FindingKind::CallersBusy, Notice::remark(text)));
@@ -245,12 +245,12 @@ mod tests {
 
     #[test]
     fn busy_callers_are_distinguished_from_a_late_generator() {
-        let lateness = |late, behind| Lateness {
+        let lateness = |late, overdue| Lateness {
             kept: 900,
             late,
             late_most_ns: 5,
-            behind,
-            behind_most_ns: 2_000_000_000,
+            overdue,
+            overdue_most_ns: 2_000_000_000,
             stood_still_most_ns: 0,
         };
         let kinds = |lateness: &Lateness| {

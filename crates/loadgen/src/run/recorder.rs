@@ -96,8 +96,8 @@ pub struct Lateness {
     pub late: u64,
     pub late_most_ns: u64,
     /// Slots sent late because every caller was busy.
-    pub behind: u64,
-    pub behind_most_ns: u64,
+    pub overdue: u64,
+    pub overdue_most_ns: u64,
     /// Longest time for which a thread of the load generator was runnable without running.
     pub stood_still_most_ns: u64,
 }
@@ -222,9 +222,9 @@ impl Tally {
     }
 
     /// Counts a slot that a busy caller started late.
-    pub fn fell_behind(&mut self, behind: Duration) {
-        self.lateness.behind += 1;
-        self.lateness.behind_most_ns = self.lateness.behind_most_ns.max(nanos(behind));
+    pub fn started_late(&mut self, overdue: Duration) {
+        self.lateness.overdue += 1;
+        self.lateness.overdue_most_ns = self.lateness.overdue_most_ns.max(nanos(overdue));
     }
 
     pub fn failed(&mut self, failure: &CallFailure) {
@@ -378,8 +378,8 @@ impl Lateness {
         self.kept += other.kept;
         self.late += other.late;
         self.late_most_ns = self.late_most_ns.max(other.late_most_ns);
-        self.behind += other.behind;
-        self.behind_most_ns = self.behind_most_ns.max(other.behind_most_ns);
+        self.overdue += other.overdue;
+        self.overdue_most_ns = self.overdue_most_ns.max(other.overdue_most_ns);
         self.stood_still_most_ns = self.stood_still_most_ns.max(other.stood_still_most_ns);
     }
 }
@@ -506,7 +506,7 @@ mod tests {
         let mut tally = Tally::new();
         tally.kept_pace(Duration::from_micros(80));
         tally.kept_pace(Duration::from_millis(3));
-        tally.fell_behind(Duration::from_millis(40));
+        tally.started_late(Duration::from_millis(40));
         tally.stood_still(Duration::from_millis(700));
         let mut merged = Tally::new();
         merged.merge(&tally);
@@ -514,8 +514,8 @@ mod tests {
             kept: 2,
             late: 1,
             late_most_ns: 3_000_000,
-            behind: 1,
-            behind_most_ns: 40_000_000,
+            overdue: 1,
+            overdue_most_ns: 40_000_000,
             stood_still_most_ns: 700_000_000,
         };
         assert_eq!(merged.lateness, lateness);

@@ -217,7 +217,7 @@ impl TaskShared {
         poll_fn(is_due).await;
         let (now, tally) = (Instant::now(), &mut self.tallies.borrow_mut()[0]);
         match taken.checked_duration_since(due) {
-            Some(late) => tally.fell_behind(late),
+            Some(late) => tally.started_late(late),
             None => tally.kept_pace(now - due),
         }
         now
