@@ -15,6 +15,9 @@ use loadgen::{
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Faults that are injected at the same time.
+const CONCURRENT_LIES: usize = 9;
+
 fn plan(cluster: &Cluster, workload: Workload, total: u64) -> Run {
     let endpoints: Vec<_> = cluster.members.iter().map(|m| format!("127.0.0.1:{}", m.client_port)).collect();
     let endpoints: Vec<loadgen::Endpoint> =
@@ -193,7 +196,7 @@ async fn verification_finds_nothing_while_each_member_is_killed() {
 async fn every_lie_of_a_proxy_is_found() {
     let cluster = Cluster::started(3);
     cluster.leader().await;
-    // Run concurrently on the same cluster, with distinct keys.
+    // On the same cluster, with distinct keys.
     let endpoints = endpoints(&cluster);
     let verify = |lie| {
         let mut endpoints = endpoints.clone();
@@ -213,7 +216,11 @@ async fn every_lie_of_a_proxy_is_found() {
             (lie, found.unwrap())
         }
     };
-    let found = futures_util::future::join_all(Lie::ALL.map(verify)).await;
+    let mut found = Vec::new();
+    // A few at a time, so that renewals are not starved on a busy machine.
+    for lies in Lie::ALL.chunks(CONCURRENT_LIES) {
+        found.extend(futures_util::future::join_all(lies.iter().map(|lie| verify(*lie))).await);
+    }
     // Rules broken by a single lie; a lost renewal is first visible in the reported TTL, or at expiry.
     let rule = |lie| found.iter().find(|(found, _)| *found == lie).unwrap().1.as_str();
     assert_eq!(rule(Lie::WrongHash), "members have different hashes at one revision");
