@@ -66,7 +66,7 @@ macro_rules! metrics {
 metrics! {
     requests_per_second: "requests/s", "", 0, Higher,
         "Successful requests over the time from the common start to the last answer.";
-    summed_requests_per_second: "sum over members, one after the other", "requests/s", 0, Higher,
+    summed_requests_per_second: "sum over members, each alone", "requests/s", 0, Higher,
         "The arithmetic of a write-up: the rates of the members, each measured while the others had no load, added. \
         No cluster answered at this rate.";
     mean_ms: "mean", "ms", 2, Lower, "Latency; in an open loop from the intended moment of sending.";
@@ -84,20 +84,20 @@ metrics! {
     service_max_ms: "service time max", "ms", 2, Lower, "As `service_mean_ms`.";
     server_cpu_micros: "server CPU/request, all members", "µs", 1, Lower,
         "User and kernel time of all members per request.";
-    server_user_micros: "server CPU/request in user code, all members", "µs", 1, Lower,
+    server_user_micros: "server user CPU/request, all members", "µs", 1, Lower,
         "The part of all members outside the kernel.";
-    server_system_micros: "server CPU/request in the kernel, all members", "µs", 1, Lower,
+    server_system_micros: "server system CPU/request, all members", "µs", 1, Lower,
         "The part of all members in the kernel.";
-    server_user_processors: "processors busy with user code, all members", "", 2, Neutral,
+    server_user_processors: "user CPU, processors, all members", "", 2, Neutral,
         "User time of all members per second of the round.";
-    server_system_processors: "processors busy in the kernel, all members", "", 2, Neutral,
+    server_system_processors: "system CPU, processors, all members", "", 2, Neutral,
         "Kernel time of all members per second of the round.";
     leader_cpu_micros: "server CPU/request, leader", "µs", 1, Lower, "The same of the leader alone.";
     client_cpu_micros: "client CPU/request", "µs", 1, Neutral,
         "User and kernel time of the load generator per request.";
-    rest_resident_mb: "RSS at rest, largest member", "MB", 0, Lower, "Before the first round of the row.";
+    rest_resident_mb: "idle RSS, largest member", "MB", 0, Lower, "Before the first round of the row.";
     resident_mb: "RSS, mean of all members", "MB", 0, Lower, "At the end of the round, as write-ups have it.";
-    peak_resident_mb: "RSS at its peak, largest member", "MB", 0, Lower,
+    peak_resident_mb: "peak RSS, largest member", "MB", 0, Lower,
         "The most that was seen from the start of the cluster to the end of the round.";
     watcher_resident_bytes: "RSS/watcher, all members", "B", 0, Lower,
         "Growth of the members' resident memory while the first watchers of the row were created, per watcher.";
@@ -128,7 +128,39 @@ metrics! {
     errors: "errors", "", 0, Lower, "Failed calls; summed, not a median, over rounds.";
 }
 
+/// Metrics of the tables of a page.
+const EXTRACTED: [&str; 14] = [
+    "requests_per_second",
+    "summed_requests_per_second",
+    "mean_ms",
+    "p90_ms",
+    "p99_ms",
+    "server_cpu_micros",
+    "client_cpu_micros",
+    "resident_mb",
+    "peak_resident_mb",
+    "watcher_resident_bytes",
+    "written_bytes",
+    "sync_mean_ms",
+    "peer_round_trip_mean_ms",
+    "errors",
+];
+
+/// Rounds to four significant digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
 impl Metrics {
+    /// Returns the metrics of the tables of a page, at four significant digits.
+    pub fn extract(&self) -> Self {
+        let mut extracted = Self::default();
+        for metric in METRICS.iter().filter(|metric| EXTRACTED.contains(&metric.key)) {
+            (metric.set)(&mut extracted, (metric.get)(self).map(rounded));
+        }
+        extracted
+    }
+
     /// Combines several runs metric by metric; errors are summed. Returns `None` without runs. A metric
     /// missing in some runs is computed from the remaining ones.
     pub fn middle(runs: &[Metrics], of: Middle) -> Option<Metrics> {

@@ -12,14 +12,13 @@
 //! Independent of how rows are measured.
 
 use crate::metric::Middle;
-use crate::model::{
-    Connect, LatencyKind, PublishedChange, PublishedFigure, RowOperation, RowProtocol, RowSpec, RowTarget,
-    Sweep, Values,
-};
+use crate::model::{LatencyKind, Load, Method, PublishedChange, PublishedFigure, Sweep};
 use serde::Deserialize;
 
 /// Minimum total; below it a p99 would be the second slowest request.
 const TOTAL_MIN: u64 = 200;
+/// Minimum requests of each client in a run. With fewer, the first burst of all clients is most of the run.
+pub const REQUESTS_PER_CLIENT_MIN: u64 = 5;
 /// Default number of rounds.
 pub const ROUNDS: usize = 3;
 
@@ -52,7 +51,9 @@ pub struct SuiteRow {
     pub id: String,
     pub title: String,
     /// Load; `total` is the published one until the row is scaled.
-    pub spec: RowSpec,
+    pub load: Load,
+    pub method: Method,
+    /// True if the row writes as many keys as requests.
     pub distinct_keys: bool,
     /// Runs of the full total before the first round; 0: a tenth of a run.
     pub warm_up_runs: usize,
@@ -72,10 +73,6 @@ struct SuiteFile {
     source_url: Option<String>,
     latency: LatencyKind,
     members: usize,
-    key_bytes: usize,
-    value_bytes: usize,
-    #[serde(default)]
-    connect: Connect,
     #[serde(default)]
     rounds_as: Middle,
     rows: Vec<FileRow>,
@@ -86,39 +83,19 @@ struct SuiteFile {
 struct FileRow {
     id: String,
     title: String,
-    operation: RowOperation,
-    protocol: Option<RowProtocol>,
+    load: Load,
+    #[serde(default)]
+    stored_value_bytes: usize,
     members: Option<usize>,
-    key_bytes: Option<usize>,
-    value_bytes: Option<usize>,
-    total: u64,
-    conns: usize,
-    clients: usize,
-    target: RowTarget,
-    keys: Option<FileKeys>,
-    values: Option<Values>,
-    warm_up_runs: Option<usize>,
+    #[serde(default)]
+    warm_up_runs: usize,
     rounds: Option<usize>,
     #[serde(default)]
     round_trips: bool,
     #[serde(default)]
     ram_disk: bool,
     sweep: Option<Sweep>,
-    rate: Option<f64>,
-    #[serde(default)]
-    streams: usize,
-    #[serde(default)]
-    watchers_per_stream: usize,
     published: Vec<FilePublished>,
-}
-
-#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-enum FileKeys {
-    One,
-    Distinct,
-    /// A hundred, regardless of the number of requests.
-    Hundred,
 }
 
 #[derive(Deserialize)]
@@ -168,7 +145,6 @@ fn parse(text: &str) -> Suite {
 
 impl FileRow {
     fn read(&self, file: &SuiteFile) -> SuiteRow {
-        let distinct_keys = self.keys == Some(FileKeys::Distinct);
         let published = self.published.iter().map(|figure| PublishedFigure {
             subject: figure.subject.clone(),
             requests_per_second: figure.requests_per_second,
@@ -183,36 +159,20 @@ impl FileRow {
         SuiteRow {
             id: self.id.clone(),
             title: self.title.clone(),
-            spec: RowSpec {
-                operation: self.operation,
-                protocol: self.protocol.unwrap_or(RowProtocol::Grpc),
-                key_bytes: self.key_bytes.unwrap_or(file.key_bytes),
-                value_bytes: self.value_bytes.unwrap_or(file.value_bytes),
-                keys: match self.keys {
-                    Some(FileKeys::Distinct) => self.total,
-                    Some(FileKeys::Hundred) => 100,
-                    Some(FileKeys::One) | None => 1,
-                },
-                values: self.values.unwrap_or_default(),
-                conns: self.conns,
-                connect: file.connect,
-                clients: self.clients,
-                target: self.target,
+            load: self.load.clone(),
+            method: Method {
                 members: self.members.unwrap_or(file.members),
-                total_published: self.total,
-                total: self.total,
+                total_published: self.load.total,
                 rounds: self.rounds.unwrap_or(ROUNDS),
                 rounds_published: self.rounds,
                 rounds_as: file.rounds_as,
                 warm_up_total: 0,
-                warm_up_published: self.total * self.warm_up_runs.unwrap_or(0) as u64,
-                rate: self.rate,
-                streams: self.streams,
-                watchers_per_stream: self.watchers_per_stream,
+                warm_up_published: self.load.total * self.warm_up_runs as u64,
+                stored_value_bytes: self.stored_value_bytes,
                 sweep: self.sweep.clone(),
             },
-            distinct_keys,
-            warm_up_runs: self.warm_up_runs.unwrap_or(0),
+            distinct_keys: self.load.keys == self.load.total,
+            warm_up_runs: self.warm_up_runs,
             round_trips: self.round_trips,
             ram_disk: self.ram_disk,
             published: published.collect(),
@@ -233,93 +193,27 @@ impl SuiteRow {
     /// Returns the row with its total multiplied by `scale`, and with `rounds` rounds if given.
     pub fn scaled(&self, scale: f64, rounds: Option<usize>) -> SuiteRow {
         let mut row = self.clone();
-        let spec = &mut row.spec;
-        // A single request per client would measure connection setup.
-        let floor = TOTAL_MIN.min(spec.total_published).max(2 * spec.clients as u64);
-        spec.total = ((spec.total_published as f64 * scale).round() as u64).max(floor);
-        spec.keys = if self.distinct_keys { spec.total } else { spec.keys };
-        spec.rounds = rounds.unwrap_or(spec.rounds);
-        spec.warm_up_total = match self.warm_up_runs {
+        let published = row.method.total_published;
+        // With a single request per client, the connections would be measured.
+        let floor = TOTAL_MIN.min(published).max(REQUESTS_PER_CLIENT_MIN * row.load.clients as u64);
+        row.load.total = ((published as f64 * scale).round() as u64).max(floor);
+        row.load.keys = if row.distinct_keys { row.load.total } else { row.load.keys };
+        row.method.rounds = rounds.unwrap_or(row.method.rounds);
+        row.method.warm_up_total = match row.warm_up_runs {
             // A tenth of a run, bounded so that large rows start soon.
-            0 => (spec.total / 10).clamp(1, 10_000),
-            runs => spec.total * runs as u64,
+            0 => (row.load.total / 10).clamp(1, 10_000),
+            runs => row.load.total * runs as u64,
         };
         row
     }
 
-    /// Overrides the scaled total.
-    pub fn lengthen(&mut self, total: u64) {
-        self.spec.total = total;
-        self.spec.keys = if self.distinct_keys { total } else { self.spec.keys };
-    }
-
     pub fn warm_up_run_total(&self) -> u64 {
-        self.spec.warm_up_total / self.warm_up_runs.max(1) as u64
-    }
-
-    pub fn writes(&self) -> bool {
-        match self.spec.operation {
-            RowOperation::Put | RowOperation::TxnPut => true,
-            RowOperation::RangeLinearizable
-            | RowOperation::RangeSerializable
-            | RowOperation::TxnMixed
-            | RowOperation::LeaseKeepAlive
-            | RowOperation::Stm
-            | RowOperation::Watch
-            | RowOperation::WatchHistory
-            | RowOperation::Mixed => false,
-        }
+        self.method.warm_up_total / self.warm_up_runs.max(1) as u64
     }
 
     /// Reports whether the store is compared with the writes of the row.
     pub fn is_read_back(&self) -> bool {
-        self.writes()
-            || matches!(
-                self.spec.operation,
-                RowOperation::RangeLinearizable | RowOperation::RangeSerializable
-            )
-    }
-
-    /// Returns the command of a single run, without endpoints.
-    pub fn command(&self) -> String {
-        let RowSpec { conns, clients, total, key_bytes, value_bytes, keys, values, streams, .. } = self.spec;
-        let per_stream = self.spec.watchers_per_stream;
-        let of_suite = |suite: &str| format!("loadgen suite {suite} --rows {}", self.id);
-        if self.spec.protocol == RowProtocol::HttpJson {
-            return of_suite("v2.2-rc");
-        }
-        let leader = if self.spec.target == RowTarget::Leader { " --target-leader" } else { "" };
-        let connect = if self.spec.connect == Connect::One { " --connect=one" } else { "" };
-        let load = format!("--conns={conns} --clients={clients} --total={total}{leader}{connect}");
-        let read = self.spec.read_key();
-        let own = if values == Values::PerKey { " --random-values" } else { "" };
-        match self.spec.operation {
-            RowOperation::Put if streams > 0 => of_suite(COORDINATION),
-            RowOperation::WatchHistory | RowOperation::Mixed => of_suite(COORDINATION),
-            RowOperation::Watch => {
-                let rate = self.spec.rate.map(|rate| format!(" --put-rate={rate} --open-loop"));
-                format!(
-                    "loadgen watch-latency --conns={conns} --clients={clients} --streams={streams} \
-                     --watchers-per-stream={per_stream} --put-total={total} --key-size={key_bytes} \
-                     --val-size={value_bytes}{}",
-                    rate.as_deref().unwrap_or(" --put-rate=0")
-                )
-            }
-            RowOperation::LeaseKeepAlive => format!("loadgen lease-keepalive {load}"),
-            RowOperation::TxnMixed => format!(
-                "loadgen txn-mixed {load} --key-size={key_bytes} --val-size={value_bytes} \
-                 --key-space-size={keys}"
-            ),
-            RowOperation::Stm => {
-                format!("loadgen stm {load} --keys={keys} --txn-wr-percent=100 --val-size={value_bytes}")
-            }
-            RowOperation::Put | RowOperation::TxnPut => format!(
-                "loadgen put {load} --key-size={key_bytes} --val-size={value_bytes}{own} --sequential-keys \
-                 --key-space-size={keys}"
-            ),
-            RowOperation::RangeLinearizable => format!("loadgen range {read} --consistency=l {load}"),
-            RowOperation::RangeSerializable => format!("loadgen range {read} --consistency=s {load}"),
-        }
+        self.load.operation.writes() || self.load.operation.is_range()
     }
 }
 
@@ -354,13 +248,18 @@ mod tests {
             let number = |text: &str| text.parse::<f64>().ok();
             let suite = find(&[(*suite).to_owned()]).unwrap().remove(0);
             let is_meant = |row: &&SuiteRow| {
-                let spec = serde_json::to_value(&row.spec).unwrap();
-                let named =
-                    [("operation", operation), ("target", target)].map(|(key, text)| spec[key] == **text);
-                let numbers =
-                    [("value_bytes", value), ("conns", conns), ("clients", clients), ("total", total)];
-                let numbers = numbers.map(|(key, text)| spec[key].as_f64() == number(text));
-                named.iter().chain(&numbers).all(|is_so| *is_so) && !row.published.is_empty()
+                let load = serde_json::to_value(&row.load).unwrap();
+                let named = match load["serializable"].as_bool() {
+                    Some(true) => "range-serializable",
+                    None if load["operation"] == "range" => "range-linearizable",
+                    Some(false) if load["operation"] == "range" => "range-linearizable",
+                    _ => load["operation"].as_str().unwrap(),
+                };
+                let value_bytes = row.load.value_bytes.max(row.method.stored_value_bytes) as f64;
+                let numbers = [("conns", conns), ("clients", clients), ("total", total)];
+                let same = numbers.iter().all(|(key, text)| load[key].as_f64() == number(text));
+                let same = same && Some(value_bytes) == number(value) && load["target"] == **target;
+                same && named == *operation && !row.published.is_empty()
             };
             let rows: Vec<_> = suite.rows.iter().filter(is_meant).collect();
             assert_eq!(rows.len(), if suite.id == "v2.2-rc" { 2 } else { 1 }, "{line}");
@@ -398,7 +297,7 @@ mod tests {
         let suite = &find(&["arm-graviton2".into()]).unwrap()[0];
         let mut gains = Vec::new();
         for row in &suite.rows {
-            assert_eq!(row.spec.rounds_as, Middle::Mean, "the write-up has means of twenty runs");
+            assert_eq!(row.method.rounds_as, Middle::Mean, "the write-up has means of twenty runs");
             for figure in &row.published {
                 let Some(change) = &figure.change else { continue };
                 let is_base = |other: &&PublishedFigure| other.subject.contains(&format!("{} ", change.from));
@@ -426,7 +325,7 @@ mod tests {
     fn a_row_of_one_key_is_followed_by_one_of_distinct_keys() {
         for suite in all().iter().filter(|suite| suite.id != "v2.2-rc") {
             for (row, next) in suite.rows.iter().zip(suite.rows.iter().skip(1)) {
-                if row.writes() && !row.distinct_keys {
+                if row.load.operation.writes() && !row.distinct_keys {
                     assert!(next.distinct_keys && row.id == format!("{}-one-key", next.id), "{}", row.id);
                 }
             }
@@ -437,9 +336,10 @@ mod tests {
     fn rows_are_valid_at_every_scale() {
         for scale in [0.001, 0.1, 1.0, 10.0] {
             for row in all().iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(scale, None)) {
-                let spec = &row.spec;
-                assert!(spec.total >= 2 * spec.clients as u64 && spec.conns <= spec.clients, "{}", row.id);
-                assert!(spec.keys <= spec.total && spec.warm_up_total > 0, "{}", row.id);
+                let load = &row.load;
+                let requests_min = REQUESTS_PER_CLIENT_MIN * load.clients as u64;
+                assert!(load.total >= requests_min && load.conns <= load.clients, "{}", row.id);
+                assert!(load.keys <= load.total && row.method.warm_up_total > 0, "{}", row.id);
             }
         }
     }
@@ -449,22 +349,22 @@ mod tests {
         let suite = &find(&["docs-3.2".into()]).unwrap()[0];
         let row = suite.rows.iter().find(|row| row.id == "put-1000-all").unwrap();
         let scaled = row.scaled(0.1, Some(5));
-        assert_eq!((scaled.spec.total, scaled.spec.keys, scaled.spec.rounds), (10_000, 10_000, 5));
+        assert_eq!((scaled.load.total, scaled.load.keys, scaled.method.rounds), (10_000, 10_000, 5));
         assert_eq!(
-            (scaled.spec.total_published, scaled.spec.clients, scaled.spec.conns),
+            (scaled.method.total_published, scaled.load.clients, scaled.load.conns),
             (100_000, 1000, 100)
         );
-        let expected = "loadgen put --conns=100 --clients=1000 --total=10000 --connect=one --key-size=8 \
-                        --val-size=256 \
-                        --sequential-keys --key-space-size=10000";
-        assert_eq!(scaled.command(), expected);
+        let expected = "loadgen put --key-size=8 --val-size=256 --key-space-size=10000 --sequential-keys \
+                        --conns=100 --clients=1000 --total=10000 --connect=one";
+        assert_eq!(scaled.load.command(), expected);
     }
 
     #[test]
     fn warming_up_is_as_long_as_published() {
         let suite = &find(&["arm-graviton2".into()]).unwrap()[0];
         let row = suite.rows[0].scaled(0.1, None);
-        assert_eq!((row.spec.warm_up_total, row.warm_up_run_total(), row.spec.rounds), (200_000, 10_000, 20));
+        assert_eq!((row.method.warm_up_total, row.warm_up_run_total()), (200_000, 10_000));
+        assert_eq!(row.method.rounds, 20);
     }
 
     #[test]

@@ -129,7 +129,8 @@ mod tests {
     use super::*;
 
     fn put(revision: Revision, version: i64, created: Revision) -> KeyChange {
-        let record = KeyRecord { key: 1, value: revision as u64, created, modified: revision, version };
+        let record =
+            KeyRecord { key: 1, value: revision as u64, created, modified: revision, version, lease: 0 };
         KeyChange { revision, key: 1, record: Some(record) }
     }
 

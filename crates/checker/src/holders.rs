@@ -38,6 +38,11 @@ pub enum HolderInput {
     },
     /// The client is about to release this key.
     Releasing(String),
+    /// A linearizable read found the key after its release was acknowledged.
+    Exists {
+        key: String,
+        at: Duration,
+    },
 }
 
 /// State of every lock and election, by name.
@@ -62,6 +67,13 @@ impl Holders {
                 }
                 self.count += 1;
                 self.held.insert(name, hold);
+            }
+            HolderInput::Exists { key, at } => {
+                let evidence = format!("{:.6} s: {key} exists", at.as_secs_f64());
+                return Err((
+                    "the key of a holder exists after its release was acknowledged",
+                    vec![evidence],
+                ));
             }
             HolderInput::Oldest { key, at, oldest } => return self.oldest(name, &key, at, oldest),
             HolderInput::Releasing(key) => {
@@ -161,6 +173,10 @@ mod tests {
                     oldest("b", 2, Some(("b", 5))),
                 ],
                 Some("a holder's key is older than that of the holder before"),
+            ),
+            (
+                vec![held("a", 1), releasing("a"), HolderInput::Exists { key: "a".into(), at: seconds(2) }],
+                Some("the key of a holder exists after its release was acknowledged"),
             ),
         ];
         for (inputs, expected) in cases {

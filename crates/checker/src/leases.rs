@@ -10,7 +10,7 @@
 //!
 //! Must not depend on connections or clocks.
 
-use crate::operation::KeyChange;
+use crate::operation::{KeyChange, KeyName};
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
@@ -25,15 +25,17 @@ const DRIFT_DIVISOR: u32 = 1000;
 pub enum LeaseInput {
     /// The lease was granted and will be attached to these keys.
     Granted { keys: Vec<u32>, kept: LeaseGrant, asked: Duration },
+    /// The puts of its keys were acknowledged.
+    Attached,
     /// The lease was renewed.
     Renewed(LeaseGrant),
     /// A revocation is about to be sent: the lease may expire at any time.
     Revoking,
     /// The revocation was acknowledged.
     Revoked,
-    /// TimeToLive response that arrived at `at`: granted and remaining seconds. A negative `left`
-    /// means that the lease does not exist.
-    Lifetime { at: Duration, granted: i64, left: i64 },
+    /// TimeToLive response that arrived at `at`: granted and remaining seconds, and attached keys. A
+    /// negative `left` means that the lease does not exist.
+    Lifetime { at: Duration, granted: i64, left: i64, keys: Vec<u32> },
     /// A linearizable read found its keys after an acknowledged revocation, or long after the TTL.
     Exists(Duration),
     /// The client has stopped using the lease.
@@ -64,6 +66,8 @@ struct LeaseState {
     keys: Vec<u32>,
     kept: LeaseGrant,
     renewals: u64,
+    /// True after the puts of the keys were acknowledged.
+    attached: bool,
     revoking: bool,
     revoked: bool,
     /// Arrival time and description of the event that deleted the keys.
@@ -102,7 +106,8 @@ impl LeaseRecords {
             self.by_key.extend(keys.iter().map(|&key| (key, id)));
             let (deleted, left) = (None, false);
             let (revoking, revoked) = (false, false);
-            let state = LeaseState { keys, kept, renewals: 0, revoking, revoked, deleted, left };
+            let (renewals, attached) = (0, false);
+            let state = LeaseState { keys, kept, renewals, attached, revoking, revoked, deleted, left };
             self.states.insert(id, state);
             return Ok(());
         }
@@ -126,9 +131,10 @@ impl LeaseRecords {
                     return Err((EARLY, vec![state.describe(id), event.clone()]));
                 }
             }
+            LeaseInput::Attached => state.attached = true,
             LeaseInput::Revoking => state.revoking = true,
             LeaseInput::Revoked => state.revoked = true,
-            LeaseInput::Lifetime { at, granted, left } => {
+            LeaseInput::Lifetime { at, granted, left, keys } => {
                 self.ended.lifetimes += 1;
                 let least = state.kept.until().saturating_sub(at);
                 let is_less = least > ROUNDING
@@ -139,6 +145,22 @@ impl LeaseRecords {
                         format!("at {:.6} s: granted for {granted} s, {left} s are left", at.as_secs_f64());
                     let evidence = vec![state.describe(id), said];
                     return Err(("a lease is said to have another time than it has", evidence));
+                }
+                let is_foreign = |key: &u32| !state.keys.contains(key);
+                let is_kept = state.attached && !state.revoking && at < state.kept.until();
+                if keys.iter().any(is_foreign) || is_kept && keys.len() != state.keys.len() {
+                    let names =
+                        |keys: &[u32]| keys.iter().map(|&key| KeyName(key).to_string()).collect::<Vec<_>>();
+                    let reported = format!(
+                        "at {:.6} s: keys {:?} instead of {:?}",
+                        at.as_secs_f64(),
+                        names(&keys),
+                        names(&state.keys)
+                    );
+                    return Err((
+                        "a lease is reported with other keys than it has",
+                        vec![state.describe(id), reported],
+                    ));
                 }
             }
             LeaseInput::Exists(at) => {
@@ -314,7 +336,10 @@ mod tests {
             leases.take(ID, input).err().map(|(rule, _)| rule)
         };
         let said = |at_ms, granted, left| {
-            rule(None, LeaseInput::Lifetime { at: Duration::from_millis(at_ms), granted, left })
+            rule(
+                None,
+                LeaseInput::Lifetime { at: Duration::from_millis(at_ms), granted, left, keys: vec![1, 2] },
+            )
         };
         let false_time = Some("a lease is said to have another time than it has");
         // Granted at 1 s for 2 s.
@@ -332,6 +357,23 @@ mod tests {
             let granted = LeaseInput::Granted { keys: vec![3], kept: kept(1000), asked };
             assert_eq!(LeaseRecords::default().take(7, granted).is_ok(), is_right, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn a_lease_is_reported_with_its_keys() {
+        let reported = |attached, at_ms, keys: &[u32]| {
+            let mut leases = granted();
+            if attached {
+                leases.take(ID, LeaseInput::Attached).unwrap();
+            }
+            let (at, keys) = (Duration::from_millis(at_ms), keys.to_vec());
+            let lifetime = LeaseInput::Lifetime { at, granted: 2, left: 1, keys };
+            leases.take(ID, lifetime).err().map(|(rule, _)| rule)
+        };
+        let wrong = Some("a lease is reported with other keys than it has");
+        assert_eq!([reported(true, 1100, &[2, 1]), reported(false, 1100, &[])], [None; 2]);
+        assert_eq!(reported(true, 3100, &[]), None, "it may have expired");
+        assert_eq!([reported(true, 1100, &[1]), reported(false, 1100, &[1, 3])], [wrong; 2]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Checks member lists: all members report the same membership history, and a removed ID never
-//! returns.
+//! Checks member lists: all members report the same membership history, a removed ID never returns,
+//! the cluster id is constant, and the term of a member never goes back.
 //!
 //! Member lists are linearizable, and each round of requests starts after the previous one has
 //! finished. Members with different lists in round after round therefore contradict each other,
@@ -19,6 +19,9 @@ pub struct MemberIds {
     pub member: usize,
     pub at: Duration,
     pub ids: Vec<u64>,
+    /// Cluster id and term in the header of the response.
+    pub cluster: u64,
+    pub term: u64,
 }
 
 /// Member IDs seen so far.
@@ -28,11 +31,22 @@ pub struct MemberLists {
     seen: BTreeMap<u64, u64>,
     /// First list without a previously seen ID.
     left: BTreeMap<u64, MemberIds>,
+    cluster: Option<MemberIds>,
+    /// Last response of each member.
+    last: BTreeMap<usize, MemberIds>,
     pub count: u64,
 }
 
 impl MemberLists {
     pub fn take(&mut self, list: MemberIds) -> Result<(), BrokenRule> {
+        let first = self.cluster.get_or_insert_with(|| list.clone());
+        if first.cluster != list.cluster {
+            return Err(("members report different cluster ids", vec![first.to_string(), list.to_string()]));
+        }
+        if let Some(last) = self.last.get(&list.member).filter(|last| last.term > list.term) {
+            return Err(("the term of a member went back", vec![last.to_string(), list.to_string()]));
+        }
+        self.last.insert(list.member, list.clone());
         let returned = |id: &&u64| self.left.get(id).is_some_and(|before| before.round < list.round);
         if let Some(id) = list.ids.iter().find(returned) {
             let evidence = vec![format!("without {id:x}: {}", self.left[id]), format!("with it: {list}")];
@@ -53,8 +67,12 @@ impl MemberLists {
 
 impl fmt::Display for MemberIds {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { round, member, at, ids } = self;
-        write!(formatter, "member {member}, {:.6} s, round {round}: {ids:x?}", at.as_secs_f64())
+        let Self { round, member, at, ids, cluster, term } = self;
+        let at = at.as_secs_f64();
+        write!(
+            formatter,
+            "member {member}, {at:.6} s, round {round}: {ids:x?}, term {term} of cluster {cluster:x}"
+        )
     }
 }
 
@@ -79,9 +97,35 @@ mod tests {
                 member: 0,
                 at: Duration::ZERO,
                 ids: ids.to_vec(),
+                cluster: 1,
+                term: 1,
             };
             let found = lists.iter().find_map(|it| known.take(list(it)).err());
             assert_eq!(found.map(|found| found.0), expected, "{lists:?}");
+        }
+    }
+
+    #[test]
+    fn terms_do_not_go_back_and_the_cluster_stays_the_same() {
+        let list = |round, member, cluster, term| MemberIds {
+            round,
+            member,
+            at: Duration::ZERO,
+            ids: vec![1, 2],
+            cluster,
+            term,
+        };
+        let back = Some("the term of a member went back");
+        let other = Some("members report different cluster ids");
+        for (lists, expected) in [
+            ([list(0, 0, 7, 3), list(0, 1, 7, 2), list(1, 0, 7, 3)], None),
+            ([list(0, 0, 7, 3), list(0, 1, 7, 4), list(1, 0, 7, 2)], back),
+            ([list(0, 0, 7, 3), list(0, 1, 8, 3), list(1, 0, 7, 3)], other),
+        ] {
+            let mut known = MemberLists::default();
+            let shown = format!("{lists:?}");
+            let found = lists.into_iter().find_map(|list| known.take(list).err());
+            assert_eq!(found.map(|found| found.0), expected, "{shown}");
         }
     }
 }

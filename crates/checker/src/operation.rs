@@ -29,6 +29,8 @@ pub struct KeyRecord {
     pub created: Revision,
     pub modified: Revision,
     pub version: i64,
+    /// Id of the attached lease; 0 for none.
+    pub lease: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct KeyChange {
 pub struct Write {
     pub key: u32,
     pub value: u64,
+    /// Id of the lease to attach; 0 for none.
+    pub lease: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +134,9 @@ impl Request {
                 let made = |write: &Write| {
                     changes.iter().any(|change| {
                         change.key == write.key
-                            && change.record.is_some_and(|record| record.value == write.value)
+                            && change.record.is_some_and(|record| {
+                                (record.value, record.lease) == (write.value, write.lease)
+                            })
                     })
                 };
                 changes.len() == writes.len() && writes.iter().all(made)
@@ -162,10 +168,10 @@ impl fmt::Display for Request {
                 formatter.write_str("put")?;
                 writes
                     .iter()
-                    .try_for_each(|Write { key, value }| write!(formatter, " {}={value}", KeyName(*key)))
+                    .try_for_each(|Write { key, value, .. }| write!(formatter, " {}={value}", KeyName(*key)))
             }
             Request::Delete(key) => write!(formatter, "delete {}", KeyName(*key)),
-            Request::Swap(Write { key, value }, expected) => {
+            Request::Swap(Write { key, value, .. }, expected) => {
                 write!(formatter, "put {}={value} if its mod revision is {expected}", KeyName(*key))
             }
             Request::Read { keys, serializable } => {
@@ -186,12 +192,16 @@ impl fmt::Display for Request {
 
 impl fmt::Display for KeyRecord {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, value, created, modified, version } = self;
+        let Self { key, value, created, modified, version, lease } = self;
         write!(
             formatter,
-            "{}={value} (created {created}, modified {modified}, version {version})",
+            "{}={value} (created {created}, modified {modified}, version {version}",
             KeyName(*key)
-        )
+        )?;
+        if *lease != 0 {
+            write!(formatter, ", lease {lease:x}")?;
+        }
+        formatter.write_str(")")
     }
 }
 

@@ -5,7 +5,7 @@ use crate::holders::HolderInput;
 use crate::leases::{BrokenRule, LeaseInput};
 use crate::members::MemberIds;
 use crate::operation::{CallOutcome, ClientOperation, KeyChange, KeyRecord, Revision};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
@@ -50,15 +50,14 @@ pub struct Replay {
     pub changes: Vec<KeyChange>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
     pub rule: Cow<'static, str>,
     /// Operations, events and states, with times and revisions.
     pub evidence: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckCounts {
     pub writes: u64,
     pub linearizable_reads: u64,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
-use loadgen::{CallFailure, CallObserver, KeyOrder, LoadPlan, RunPace, Values, Workload, Writes};
+use loadgen::{CallFailure, CallObserver, KeyOrder, Pace, Run, Values, Workload, Writes};
 
 use crate::common::{Cluster, Member, PATIENCE, put};
 
@@ -53,7 +53,7 @@ impl Ledger {
     }
 }
 
-fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> LoadPlan {
+fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> Run {
     let endpoint = |member: &Member| format!("127.0.0.1:{}", member.client_port).parse().unwrap();
     let writes = Writes {
         key_bytes: 8,
@@ -64,17 +64,17 @@ fn load(cluster: &Cluster, ledger: &Arc<Ledger>) -> LoadPlan {
         values: Values::Same,
         seed: 1,
     };
-    LoadPlan {
+    Run {
         endpoints: cluster.members.iter().map(endpoint).collect(),
         conns: 100,
         clients: 1000,
         threads: 1,
-        pace: RunPace::Unlimited,
+        pace: Pace::Unlimited,
         // A request lost with its leader fails after the server's timeout; this one is slightly longer.
         request_timeout: Some(Duration::from_secs(10)),
         patience: PATIENCE,
         observer: Some(Arc::clone(ledger) as Arc<dyn CallObserver>),
-        ..LoadPlan::new(endpoint(&cluster.members[0]), Workload::Put(writes), u64::MAX)
+        ..Run::new(endpoint(&cluster.members[0]), Workload::Put(writes), u64::MAX)
     }
 }
 

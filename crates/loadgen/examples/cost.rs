@@ -10,7 +10,7 @@
 use api::etcdserverpb::{PutResponse, ResponseHeader};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use loadgen::{Endpoint, KeyOrder, LoadPlan, Values, Workload, Writes};
+use loadgen::{Endpoint, KeyOrder, Run, Values, Workload, Writes};
 use prost::Message;
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -53,8 +53,7 @@ fn measure(endpoint: Endpoint) -> Result<ExitCode, Box<dyn Error>> {
         values: Values::Same,
         seed: 1,
     };
-    let plan =
-        LoadPlan { conns: 100, clients: 1000, ..LoadPlan::new(endpoint, Workload::Put(writes), TOTAL) };
+    let plan = Run { conns: 100, clients: 1000, ..Run::new(endpoint, Workload::Put(writes), TOTAL) };
     let mut costs = Vec::new();
     for round in 0..=ROUNDS {
         let measurement = plan.clone().measure()?;

@@ -7,21 +7,17 @@
 //!   Link × conns ────┘
 //! ```
 //!
-//! As a library: a [`LoadPlan`] describes a run, [`LoadPlan::measure`] executes it, and a [`CallObserver`]
-//! is called for each acknowledged write. An [`OpenWatchers`] in the plan adds watchers. [`verify()`] checks
-//! the guarantees of a cluster under load. Each folder uses only the folders above it in this list.
+//! As a library: a [`Run`] describes a run, [`Run::measure`] executes it, and a [`CallObserver`] is called for
+//! each acknowledged write. An [`OpenWatchers`] in the run adds watchers. Each folder uses only the folders
+//! above it in this list.
 
 mod stats; // counters and coarse histograms
 mod workload; // positions become requests
 
 mod client; // endpoints, TLS, connections, calls
+mod load; // loads as runs
 mod run; // schedule, workers, results
 mod server; // CPU, memory and disk use of the servers and of this machine
-mod verify; // checks a cluster's guarantees under load
-
-mod agents; // several generators as one
-
-mod proxy; // violates guarantees on purpose
 
 mod output; // statistics of a run, and their text
 
@@ -29,20 +25,15 @@ mod compare; // suites on one system or two
 
 pub mod cli; // the program
 
-pub use bench_report::model::Values;
+pub use bench_report::model::{Isolation, KeyOrder, Locker, Pace, Values};
 pub use client::endpoint::Endpoint;
 pub use client::failure::{CallFailure, Code};
 pub use output::summary::Summary;
-pub use proxy::lie::Lie;
-pub use proxy::{LieCounts, Proxy};
 pub use run::recorder::Tally;
 pub use run::results::Measurement;
-pub use run::schedule::RunPace;
 pub use run::watchers::{Awaits, OpenWatchers};
 pub use run::worker::CallObserver;
-pub use run::{ActiveRun, LoadPlan};
-pub use verify::{Settings as VerifySettings, VerifyReport, run as verify};
-pub use workload::keys::KeyOrder;
+pub use run::{ActiveRun, Run};
 pub use workload::kubernetes::Kubernetes;
-pub use workload::stm::{Isolation, Locker, Stm};
+pub use workload::stm::Stm;
 pub use workload::{Workload, Writes};

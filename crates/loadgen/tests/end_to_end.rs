@@ -3,8 +3,8 @@
 use crate::common::{Behaviour, Server};
 use api::etcdserverpb::RangeRequest;
 use loadgen::{
-    CallFailure, CallObserver, Code, Endpoint, KeyOrder, LoadPlan, Measurement, RunPace, Summary, Values,
-    Workload, Writes,
+    CallFailure, CallObserver, Code, Endpoint, KeyOrder, Measurement, Pace, Run, Summary, Values, Workload,
+    Writes,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering::SeqCst;
@@ -44,8 +44,8 @@ fn read() -> Workload {
     Workload::Range(RangeRequest { key: "k".into(), ..Default::default() })
 }
 
-fn plan(server: &Server, workload: Workload, total: u64) -> LoadPlan {
-    LoadPlan { patience: Duration::from_secs(2), ..LoadPlan::new(server.endpoint.clone(), workload, total) }
+fn plan(server: &Server, workload: Workload, total: u64) -> Run {
+    Run { patience: Duration::from_secs(2), ..Run::new(server.endpoint.clone(), workload, total) }
 }
 
 fn counts(measurement: &Measurement) -> (u64, u64) {
@@ -56,7 +56,7 @@ fn counts(measurement: &Measurement) -> (u64, u64) {
 fn every_acknowledged_write_is_reported_with_its_key_and_revision() {
     let server = Server::start(Behaviour::Answers);
     let log = Arc::new(Log::default());
-    let plan = LoadPlan {
+    let plan = Run {
         conns: 4,
         clients: 40,
         threads: 2,
@@ -78,7 +78,7 @@ fn a_txn_acknowledges_each_of_its_keys() {
     let server = Server::start(Behaviour::Answers);
     let log = Arc::new(Log::default());
     let workload = Workload::TxnPut { ops: 3, writes: writes(300) };
-    let plan = LoadPlan { observer: Some(log.clone()), ..plan(&server, workload, 100) };
+    let plan = Run { observer: Some(log.clone()), ..plan(&server, workload, 100) };
     assert_eq!(counts(&plan.measure().unwrap()), (100, 0));
     assert_eq!(log.acknowledged.lock().unwrap().len(), 300);
     assert_eq!(server.store.keys.lock().unwrap().len(), 300);
@@ -90,7 +90,7 @@ fn connections_and_callers_are_as_many_as_asked_for() {
     let servers =
         [Server::start(Behaviour::AnswersAfter(delay)), Server::start(Behaviour::AnswersAfter(delay))];
     let endpoints = servers.iter().map(|server| server.endpoint.clone()).collect();
-    let plan = LoadPlan { endpoints, conns: 3, clients: 12, ..plan(&servers[0], read(), 240) };
+    let plan = Run { endpoints, conns: 3, clients: 12, ..plan(&servers[0], read(), 240) };
     assert_eq!(counts(&plan.measure().unwrap()), (240, 0));
     for server in &servers {
         // Each of the three objects may stop at an odd call.
@@ -105,7 +105,7 @@ fn connections_and_callers_are_as_many_as_asked_for() {
 fn failures_are_grouped_and_do_not_count_as_latencies() {
     let server = Server::start(Behaviour::RefusesEvery(4));
     let log = Arc::new(Log::default());
-    let plan = LoadPlan { observer: Some(log.clone()), ..plan(&server, read(), 100) };
+    let plan = Run { observer: Some(log.clone()), ..plan(&server, read(), 100) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (75, 25));
     let errors = Summary::of(&measurement).errors;
@@ -129,7 +129,7 @@ fn large_and_streamed_replies_are_read_to_their_end() {
 #[test]
 fn callers_beyond_the_stream_limit_wait_in_order() {
     let server = Server::start_limited(Behaviour::Answers, Some(5));
-    let plan = LoadPlan { clients: 100, ..plan(&server, read(), 1000) };
+    let plan = Run { clients: 100, ..plan(&server, read(), 1000) };
     assert_eq!(counts(&plan.measure().unwrap()), (1000, 0));
     assert!(server.store.in_flight_most.load(SeqCst) <= 5);
 }
@@ -137,7 +137,7 @@ fn callers_beyond_the_stream_limit_wait_in_order() {
 #[test]
 fn a_rate_is_kept() {
     let server = Server::start(Behaviour::Answers);
-    let plan = LoadPlan { clients: 20, pace: RunPace::AtMost(1000.0), ..plan(&server, read(), 200) };
+    let plan = Run { clients: 20, pace: Pace::AtMost(1000.0), ..plan(&server, read(), 200) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (200, 0));
     assert!(measurement.wall >= Duration::from_millis(198), "{:?}", measurement.wall);
@@ -147,8 +147,8 @@ fn a_rate_is_kept() {
 fn an_open_loop_counts_from_the_intended_moment() {
     // One caller, 5 ms per response, 1,000 per second intended: the nth response is about 4 n ms late.
     let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
-    let tally = |pace| LoadPlan { pace, ..plan(&server, read(), 40) }.measure().unwrap().tally;
-    let (open, closed) = (tally(RunPace::Open(1000.0)), tally(RunPace::AtMost(1000.0)));
+    let tally = |pace| Run { pace, ..plan(&server, read(), 40) }.measure().unwrap().tally;
+    let (open, closed) = (tally(Pace::Open(1000.0)), tally(Pace::AtMost(1000.0)));
     assert!(open.slowest_ns >= 140_000_000, "{}", open.slowest_ns);
     let [open, closed] = [open, closed].map(|tally| tally.latencies_ns.value_at_percentile(50.0));
     assert!(closed < open, "half of the calls took {closed} and {open} ns");
@@ -159,7 +159,7 @@ fn service_time_begins_when_the_request_is_written() {
     // All callers of a link make their requests before it is polled, and large values take their time.
     let server = Server::start(Behaviour::Answers);
     let writes = Writes { value_bytes: 1 << 20, ..writes(1000) };
-    let plan = LoadPlan { clients: 40, ..plan(&server, Workload::Put(writes), 40) };
+    let plan = Run { clients: 40, ..plan(&server, Workload::Put(writes), 40) };
     let tally = plan.measure().unwrap().tally;
     assert_eq!(tally.succeeded_len(), 40);
     assert!(tally.delayed >= 20, "{} of 40 requests were made long before they were written", tally.delayed);
@@ -170,7 +170,7 @@ fn service_time_begins_when_the_request_is_written() {
 fn an_answer_that_does_not_come_in_time_is_a_failure() {
     let server = Server::start(Behaviour::NeverAnswers);
     let request_timeout = Some(Duration::from_millis(50));
-    let plan = LoadPlan { clients: 2, request_timeout, ..plan(&server, read(), 4) };
+    let plan = Run { clients: 2, request_timeout, ..plan(&server, read(), 4) };
     let measurement = plan.measure().unwrap();
     assert_eq!(counts(&measurement), (0, 4));
     assert!(measurement.tally.failures.contains_key(&Code::DEADLINE_EXCEEDED));
@@ -192,9 +192,9 @@ fn a_stopped_run_keeps_what_it_measured() {
 #[test]
 fn a_run_of_a_duration_is_whole_when_its_time_is_over() {
     let server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(1)));
-    for pace in [RunPace::Unlimited, RunPace::Open(200.0)] {
+    for pace in [Pace::Unlimited, Pace::Open(200.0)] {
         let seconds_max = Some(Duration::from_millis(400));
-        let plan = LoadPlan { seconds_max, pace, clients: 4, ..plan(&server, read(), LoadPlan::OPEN_END) };
+        let plan = Run { seconds_max, pace, clients: 4, ..plan(&server, read(), Run::OPEN_END) };
         let measurement = plan.measure().unwrap();
         assert!((0.3..10.0).contains(&measurement.wall.as_secs_f64()), "{:?}", measurement.wall);
         let succeeded = measurement.tally.succeeded_len();
@@ -208,7 +208,7 @@ fn a_server_that_ends_fails_its_calls_and_the_run_ends() {
     // Slow enough that calls are in flight whenever it dies.
     let mut server = Server::start(Behaviour::AnswersAfter(Duration::from_millis(5)));
     let patience = Duration::from_secs(3);
-    let plan = LoadPlan { clients: 8, patience, ..plan(&server, read(), u64::MAX / 2) };
+    let plan = Run { clients: 8, patience, ..plan(&server, read(), u64::MAX / 2) };
     let run = plan.start().unwrap();
     while run.progress().answered < 100 {
         std::thread::sleep(Duration::from_millis(1));
@@ -224,7 +224,7 @@ fn one_dead_endpoint_of_two_leaves_the_run_going() {
     let living = Server::start(Behaviour::Answers);
     let mut dying = Server::start(Behaviour::Answers);
     let endpoints = vec![living.endpoint.clone(), dying.endpoint.clone()];
-    let run = LoadPlan { endpoints, clients: 4, ..plan(&living, read(), 1_000_000) }.start().unwrap();
+    let run = Run { endpoints, clients: 4, ..plan(&living, read(), 1_000_000) }.start().unwrap();
     while run.progress().answered < 100 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -241,7 +241,7 @@ fn one_dead_endpoint_of_two_leaves_the_run_going() {
 #[test]
 fn an_unreachable_endpoint_is_named() {
     let endpoint: Endpoint = format!("127.0.0.1:{}", testkit::port()).parse().unwrap();
-    let Err(error) = LoadPlan::new(endpoint.clone(), read(), 1).start() else { panic!("the port is unused") };
+    let Err(error) = Run::new(endpoint.clone(), read(), 1).start() else { panic!("the port is unused") };
     let expected = format!("open the connections: endpoint {endpoint}: Connection refused (os error 111)");
     assert_eq!(error.to_string(), expected);
 }
@@ -251,11 +251,11 @@ fn invalid_plans_are_refused() {
     let server = Server::start(Behaviour::Answers);
     let good = plan(&server, read(), 1);
     for (plan, reason) in [
-        (LoadPlan { clients: 0, ..good.clone() }, "0 clients would send nothing"),
-        (LoadPlan { conns: 0, ..good.clone() }, "0 connections cannot carry a request"),
-        (LoadPlan { conns: 2, ..good.clone() }, "2 connections are more than 1 clients can use"),
-        (LoadPlan { threads: 0, ..good.clone() }, "0 threads would send nothing"),
-        (LoadPlan { endpoints: Vec::new(), ..good.clone() }, "no endpoint given"),
+        (Run { clients: 0, ..good.clone() }, "0 clients would send nothing"),
+        (Run { conns: 0, ..good.clone() }, "0 connections cannot carry a request"),
+        (Run { conns: 2, ..good.clone() }, "2 connections are more than 1 clients can use"),
+        (Run { threads: 0, ..good.clone() }, "0 threads would send nothing"),
+        (Run { endpoints: Vec::new(), ..good.clone() }, "no endpoint given"),
     ] {
         let Err(error) = plan.start() else { panic!("{reason}") };
         assert_eq!(error.to_string(), reason);
@@ -264,14 +264,14 @@ fn invalid_plans_are_refused() {
 
 #[test]
 fn a_warm_up_uses_the_connections_of_the_run_and_is_not_counted() {
-    for pace in [RunPace::Unlimited, RunPace::Open(500.0)] {
+    for pace in [Pace::Unlimited, Pace::Open(500.0)] {
         let server = Server::start(Behaviour::Answers);
-        let plan = LoadPlan {
+        let plan = Run {
             conns: 4,
             clients: 8,
             pace,
             warm_up: Duration::from_millis(300),
-            ..LoadPlan::new(server.endpoint.clone(), Workload::Put(writes(9)), 60)
+            ..Run::new(server.endpoint.clone(), Workload::Put(writes(9)), 60)
         };
         let measurement = plan.measure().unwrap();
         let (requests, peers) =

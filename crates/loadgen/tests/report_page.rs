@@ -204,12 +204,12 @@ fn the_tables_hold_the_numbers_of_the_result() {
             let rate = if cells.len() == 12 { 2 } else { cells.len() - 9 };
             close(&cells[rate], &row["sides"][1]["median"]["requests_per_second"], "etcd's rate");
             close(&cells[rate + 1], &row["sides"][0]["median"]["requests_per_second"], "our rate");
-            let is_sum = row["spec"]["target"] == "each-summed";
+            let is_sum = row["load"]["target"] == "each-summed";
             if let ([published], false) = (row["published"].as_array().unwrap().as_slice(), is_sum) {
                 close(&cells[1], &published["requests_per_second"], "published rate");
             }
         }
-        let has_sums = rows.iter().any(|row| row["spec"]["target"] == "each-summed");
+        let has_sums = rows.iter().any(|row| row["load"]["target"] == "each-summed");
         let published = || rows.iter().flat_map(|row| row["published"].as_array().unwrap());
         let has_changes = published().any(|published| !published["change"].is_null());
         for _ in 0..1 + usize::from(has_sums) + usize::from(has_changes) {

@@ -8,7 +8,7 @@ mod common;
 
 use api::etcdserverpb::RangeRequest;
 use common::{Behaviour, Server};
-use loadgen::{Endpoint, LoadPlan, Measurement, RunPace, Workload};
+use loadgen::{Endpoint, Measurement, Pace, Run, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -62,10 +62,10 @@ fn serves_as_the_process_that_is_stopped() {
 }
 
 /// Runs at this pace, with a server stall of two seconds after the first second.
-fn stalled(pace: RunPace) -> Measurement {
+fn stalled(pace: Pace) -> Measurement {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
-    let run = LoadPlan { clients: CLIENTS, conns: 10, pace, ..LoadPlan::new(process.1.clone(), read, TOTAL) }
+    let run = Run { clients: CLIENTS, conns: 10, pace, ..Run::new(process.1.clone(), read, TOTAL) }
         .start()
         .unwrap();
     while run.progress().answered < PER_SECOND as u64 {
@@ -95,13 +95,13 @@ fn ended(end: End) -> (Measurement, Duration) {
     let process = Process::start();
     let read = Workload::Range(RangeRequest { key: "k".into(), ..Default::default() });
     let time_limit = Duration::from_secs(2);
-    let run = LoadPlan {
+    let run = Run {
         clients: CLIENTS,
         conns: 10,
-        pace: RunPace::Open(PER_SECOND),
+        pace: Pace::Open(PER_SECOND),
         patience: Duration::from_millis(500),
         seconds_max: matches!(end, End::TimeLimit).then_some(time_limit),
-        ..LoadPlan::new(process.1.clone(), read, 1_000_000)
+        ..Run::new(process.1.clone(), read, 1_000_000)
     }
     .start()
     .unwrap();
@@ -152,7 +152,7 @@ fn a_run_that_ends_early_counts_every_request_that_was_due() {
 
 #[test]
 fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
-    let open = stalled(RunPace::Open(PER_SECOND));
+    let open = stalled(Pace::Open(PER_SECOND));
     assert_eq!((open.tally.succeeded_len(), open.tally.failed_len()), (TOTAL, 0));
     // 1,000 a second were due during the stall: a request due t after its start waited at least 2 s − t.
     for (seconds, due) in [(1.9, 100), (1.0, 1_000), (0.5, 1_500)] {
@@ -168,9 +168,9 @@ fn an_open_loop_accounts_for_every_request_that_should_have_been_sent() {
     let served_slowly = service.len() - service.count_between(0, 1_000_000_000);
     assert!(over(&open, 1.0) >= 10 * served_slowly, "{served_slowly} requests were served slowly");
     assert!(open.tally.delayed >= 1_800, "{}", open.tally.delayed);
-    assert!(open.tally.lateness.behind >= 1_800, "{:?}", open.tally.lateness);
+    assert!(open.tally.lateness.overdue >= 1_800, "{:?}", open.tally.lateness);
 
-    let closed = stalled(RunPace::AtMost(PER_SECOND));
+    let closed = stalled(Pace::AtMost(PER_SECOND));
     assert_eq!(closed.tally.succeeded_len(), TOTAL);
     // A closed loop has one slow request per caller.
     let (hidden, counted) = (over(&closed, 0.5), over(&open, 0.5));

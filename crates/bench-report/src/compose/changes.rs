@@ -4,12 +4,12 @@
 //! * If the write-up compares two of its rows, both are measured here, and the table has the difference of
 //!   each system.
 //! * If it compares versions or machines that are not measured here, the table has the difference between
-//!   the two systems on the same row.
+//!   the two systems on the same row, if these are clusters that may be on two machines.
 
 use super::tables::{RATE, latency_kind};
 use super::view::ReportView;
 use crate::metric::Metric;
-use crate::model::{LatencyKind, PublishedChange, PublishedFigure, RowResult, SuiteResult};
+use crate::model::{LatencyKind, Placement, PublishedChange, PublishedFigure, RowResult, SuiteResult};
 use crate::number;
 use crate::page::{Column, ColumnGroup, NOT_MEASURED, NOT_PUBLISHED, Owner, ReportTable, TableCell};
 
@@ -43,7 +43,7 @@ impl ReportView<'_> {
             Some(cells)
         });
         let rows: Vec<_> = rows.collect();
-        let caption = format!("{}: published differences, and what differs here", suite.id);
+        let caption = format!("{}: published and measured differences", suite.id);
         (!rows.is_empty()).then_some(ReportTable { caption, groups, columns, rows })
     }
 
@@ -55,7 +55,10 @@ impl ReportView<'_> {
         metric: &Metric,
     ) -> TableCell {
         let Some(from) = &change.row else {
-            let (Some(ratio), Some(baseline)) = (self.ratio(row, metric), self.baseline) else {
+            // Two programs on one machine do not measure the difference between two machines or versions.
+            let two_machines = self.report.setup.placement == Placement::Existing;
+            let ratio = self.ratio(row, metric).filter(|_| two_machines);
+            let (Some(ratio), Some(baseline)) = (ratio, self.baseline) else {
                 return TableCell::Missing(NOT_MEASURED);
             };
             let systems = format!("{} relative to {}", self.name(self.subject), self.name(baseline));

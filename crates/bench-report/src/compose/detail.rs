@@ -8,21 +8,19 @@ use crate::page::{Column, Detail, Fact, ReportTable, TableCell};
 
 impl ReportView<'_> {
     pub(super) fn detail(&self, suite: &SuiteResult, row: &RowResult) -> Detail {
-        // The row's notices already summarize those of the rounds.
+        // The notices of the row already summarize the rounds.
         let said = if self.is_detailed { row_notices(row) } else { row.notices.iter().collect() };
         let mut notices = ordered(said);
         // Without details, the table contains it.
-        let sends = self.is_detailed.then(|| Fact::prose("Sends", super::tables::spec(row)));
+        let sends = self.is_detailed.then(|| Fact::prose("Load", super::tables::spec(row)));
         let mut facts: Vec<Fact> = sends.into_iter().collect();
         if !row.command.is_empty() {
             facts.push(Fact::command("One run", row.command.clone()));
         }
-        if row.spec.warm_up_total > 0 {
-            let warm_up = number::count(row.spec.warm_up_total as f64);
-            facts.push(Fact::prose(
-                "Warm-up",
-                format!("{warm_up} requests before the first round, not counted"),
-            ));
+        if row.method.warm_up_total > 0 {
+            let warm_up = number::count(row.method.warm_up_total as f64);
+            facts
+                .push(Fact::prose("Warm-up", format!("{warm_up} uncounted requests before the first round")));
         }
         for (index, side) in row.sides.iter().enumerate() {
             let name = self.name(index);
@@ -40,7 +38,7 @@ impl ReportView<'_> {
     }
 
     fn detail_table(&self, suite: &SuiteResult, row: &RowResult) -> ReportTable {
-        let mut columns = vec![Column::new("Figure", None)];
+        let mut columns = vec![Column::new("Metric", None)];
         for (side, owner) in self.order() {
             columns.push(Column::new(self.name(side), Some(owner)));
         }
@@ -54,21 +52,23 @@ impl ReportView<'_> {
             let name = TableCell::Name { text: metric.label(), detail: String::new(), anchor: None };
             std::iter::once(name).chain(self.figures(row, metric)).collect()
         });
-        let middle = match row.spec.rounds_as {
+        let middle = match row.method.rounds_as {
             Middle::Median => "medians",
             Middle::Mean => "means",
         };
-        let caption =
-            format!("{} {}: {middle} of {} rounds, least–greatest below", suite.id, row.id, row.spec.rounds);
+        let caption = format!(
+            "{} {}: {middle} of {} rounds, minimum–maximum below",
+            suite.id, row.id, row.method.rounds
+        );
         ReportTable { caption, groups: Vec::new(), columns, rows: rows.collect() }
     }
 }
 
 fn side_notices(name: &str, side: &SideResult) -> Vec<String> {
     let mut notices: Vec<_> =
-        side.left_out.iter().map(|reason| format!("{name}: left out, {reason}")).collect();
+        side.left_out.iter().map(|reason| format!("{name}: omitted, {reason}")).collect();
     for round in &side.rounds {
-        notices.extend(round.partial.iter().map(|reason| format!("{name}: a round ended early, {reason}")));
+        notices.extend(round.partial.iter().map(|reason| format!("{name}: a round stopped early, {reason}")));
         for group in &round.errors {
             notices.push(format!(
                 "Error: {name}: {} × {}, for example “{}”",
@@ -80,7 +80,7 @@ fn side_notices(name: &str, side: &SideResult) -> Vec<String> {
         let sample =
             check.sample.as_ref().map(|sample| format!(", for example {sample}")).unwrap_or_default();
         notices.push(format!(
-            "Error: {name}: {} of {} keys read back wrong, {} of {} keys found{sample}",
+            "Error: {name}: {} of {} sampled keys have wrong values, {} of {} keys exist{sample}",
             check.wrong, check.sampled, check.keys_found, check.keys_expected
         ));
     }
@@ -91,10 +91,10 @@ fn side_notices(name: &str, side: &SideResult) -> Vec<String> {
 fn read_back(name: &str, side: &SideResult) -> Option<Fact> {
     let check = side.read_back.as_ref().filter(|check| check.is_good())?;
     let text = format!(
-        "{} keys read back, all right; {} of {} keys found",
+        "{} sampled keys have the right values; {} of {} keys exist",
         number::count(check.sampled as f64),
         number::count(check.keys_found as f64),
         number::count(check.keys_expected as f64)
     );
-    Some(Fact::prose(format!("{name} checked"), text))
+    Some(Fact::prose(format!("{name} read-back"), text))
 }

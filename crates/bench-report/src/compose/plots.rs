@@ -13,8 +13,8 @@ const OVER_LOAD: [(&str, &str); 15] = [
     ("p99_ms", "p99 latency"),
     ("server_user_micros", "Server CPU, user code"),
     ("server_system_micros", "Server CPU, kernel"),
-    ("server_user_processors", "Processors busy with user code"),
-    ("server_system_processors", "Processors busy in the kernel"),
+    ("server_user_processors", "Processors used, user code"),
+    ("server_system_processors", "Processors used, kernel"),
     ("written_mb_per_second", "Disk writes"),
     ("written_bytes", "Bytes written per request"),
     ("client_mb_per_second", "Network, client and servers"),
@@ -30,9 +30,9 @@ impl ReportView<'_> {
         let mut groups = Vec::new();
         let sweeps = self.sweeps(suite);
         if !sweeps.is_empty() {
-            let note = "Points are medians, bars reach from the least to the greatest round.";
+            let note = "Points are medians; bars span the rounds.";
             groups.push(FigureGroup {
-                title: "Over the load".into(),
+                title: "By load".into(),
                 note: note.into(),
                 figures: sweeps,
                 folding: Folding::AfterSome,
@@ -41,11 +41,10 @@ impl ReportView<'_> {
         if !self.is_detailed {
             return groups;
         }
-        let single = suite.rows.iter().filter(|row| row.spec.sweep.is_none() || suite.rows.len() < 8);
+        let single = suite.rows.iter().filter(|row| row.method.sweep.is_none() || suite.rows.len() < 8);
         let curves: Vec<_> = single.filter_map(|row| self.percentiles(row)).collect();
         if !curves.is_empty() {
-            let note = "All rounds of a row together. Each step to the right leaves a tenth of the requests; \
-                        lower is better.";
+            let note = "All rounds of a row combined. Lower is better.";
             groups.push(FigureGroup {
                 title: "Latency percentiles".into(),
                 note: note.into(),
@@ -53,13 +52,12 @@ impl ReportView<'_> {
                 folding: Folding::AfterSome,
             });
         }
-        let loaded = suite.rows.iter().max_by_key(|row| (row.spec.clients.min(1000), shortest_series(row)));
+        let loaded = suite.rows.iter().max_by_key(|row| (row.load.clients.min(1000), shortest_series(row)));
         if let Some(row) = loaded {
             let figures = self.over_time(row);
             if !figures.is_empty() {
                 let title = format!("Over time: {}", row.title);
-                let note = "The middle round of the longest of the rows with many callers; each row has its \
-                            own below.";
+                let note = "The median round of a row with many clients; the other rows have plots below.";
                 groups.push(FigureGroup { title, note: note.into(), figures, folding: Folding::Open });
             }
         }
@@ -92,7 +90,7 @@ impl ReportView<'_> {
             return None;
         }
         let plot = LinePlot {
-            x: Axis { label: "% of requests answered within".into(), scale: Scale::Percentile },
+            x: Axis { label: "% of requests".into(), scale: Scale::Percentile },
             y: Axis { label: "latency, ms".into(), scale: Scale::Log },
             series,
         };
@@ -103,7 +101,7 @@ impl ReportView<'_> {
     /// Plots each metric over each axis that a sweep of the suite has.
     fn sweeps(&self, suite: &SuiteResult) -> Vec<Figure> {
         let mut axes: Vec<&str> = Vec::new();
-        for sweep in suite.rows.iter().filter_map(|row| row.spec.sweep.as_ref()) {
+        for sweep in suite.rows.iter().filter_map(|row| row.method.sweep.as_ref()) {
             if !axes.contains(&sweep.axis.as_str()) {
                 axes.push(&sweep.axis);
             }
@@ -121,7 +119,7 @@ impl ReportView<'_> {
         let mut series: Vec<Series> = Vec::new();
         let mut names: Vec<&str> = Vec::new();
         for row in &suite.rows {
-            let Some(sweep) = row.spec.sweep.as_ref().filter(|sweep| sweep.axis == axis) else { continue };
+            let Some(sweep) = row.method.sweep.as_ref().filter(|sweep| sweep.axis == axis) else { continue };
             if !names.contains(&sweep.line.as_str()) {
                 names.push(&sweep.line);
             }
@@ -129,8 +127,11 @@ impl ReportView<'_> {
         for (index, owner) in self.order() {
             for (number, line) in names.iter().enumerate() {
                 let points = suite.rows.iter().filter_map(|row| {
-                    let sweep =
-                        row.spec.sweep.as_ref().filter(|sweep| sweep.axis == axis && sweep.line == *line)?;
+                    let sweep = row
+                        .method
+                        .sweep
+                        .as_ref()
+                        .filter(|sweep| sweep.axis == axis && sweep.line == *line)?;
                     let side = Self::side(row, index)?;
                     let y = side.median.as_ref().and_then(metric.get)?;
                     Some(Point { x: sweep.x, y, spread: metric.spread(metrics(side)) })
@@ -154,7 +155,7 @@ impl ReportView<'_> {
         let is_rate = metric.key == "requests_per_second";
         let y = Axis { label: metric.label(), scale: if is_rate { Scale::Linear } else { Scale::Log } };
         let plot = LinePlot { x: Axis { label: axis.into(), scale: Scale::Log }, y, series };
-        let description = format!("{title} over {axis}; the figures are in the table of the suite.");
+        let description = format!("{title} over {axis}; the values are in the table of the suite.");
         Some(Figure { title: format!("{title} over {axis}"), caption: String::new(), description, plot })
     }
 

@@ -3,8 +3,8 @@
 use super::view::{ReportView, metrics, worst};
 use crate::metric::Metric;
 use crate::model::{
-    Connect, LatencyKind, NoteLevel, PublishedFigure, RowOperation, RowProtocol, RowResult, RowTarget,
-    SideResult, SuiteResult,
+    Connect, LatencyKind, NoteLevel, Operation, Protocol, PublishedFigure, RowResult, SINGLE_RUN, SideResult,
+    SuiteResult, Target,
 };
 use crate::number;
 use crate::page::{
@@ -38,15 +38,16 @@ impl Measure {
 impl ReportView<'_> {
     /// Returns the speed tables, then the cost tables.
     pub(super) fn tables(&self, suite: &SuiteResult) -> Vec<ReportTable> {
-        let speed = format!("{}: published figures and what was measured here", suite.id);
-        let cost = format!("{}: what it cost the servers", suite.id);
-        let sums = format!(
-            "{}: the write-up's sums: each member measured alone, the rates added. No cluster answered at these \
-             rates",
-            suite.id
-        );
+        let has_published = suite.rows.iter().any(|row| !row.published.is_empty());
+        let of_suite = |caption: &str| format!("{}: {caption}", suite.id);
+        let (speed, cost) = match (suite.id == SINGLE_RUN, has_published) {
+            (true, _) => ("Throughput and latency".to_owned(), "Server cost".to_owned()),
+            (false, true) => (of_suite("published and measured"), of_suite("server cost")),
+            (false, false) => (of_suite("measured"), of_suite("server cost")),
+        };
+        let sums = format!("{}: sums over members that were measured alone, as published", suite.id);
         let every = |_: &RowResult| true;
-        let summed = |row: &RowResult| row.spec.target == RowTarget::EachSummed;
+        let summed = |row: &RowResult| row.load.target == Target::EachSummed;
         let mut tables = vec![self.table(suite, speed, &speed_measures(suite), every)];
         let cost_measures = cost_measures(suite);
         if !cost_measures.is_empty() {
@@ -108,7 +109,7 @@ impl ReportView<'_> {
                         TableCell::Words(words)
                     }
                     // The published value is a sum, while this column has measured rates.
-                    _ if row.spec.target == RowTarget::EachSummed && measure.metric.key == RATE => {
+                    _ if row.load.target == Target::EachSummed && measure.metric.key == RATE => {
                         TableCell::Missing(ONLY_A_SUM)
                     }
                     _ => published(row, get),
@@ -240,81 +241,72 @@ pub(super) fn show(metric: &Metric, value: f64) -> String {
 
 /// Describes the load of a row in a line.
 pub(super) fn spec(row: &RowResult) -> String {
-    let spec = &row.spec;
-    let target = match spec.target {
-        RowTarget::Leader => "leader",
-        RowTarget::All if spec.members == 1 => "one member",
-        RowTarget::All => "all members",
-        RowTarget::EachSummed => "each member alone",
+    let (load, members) = (&row.load, row.method.members);
+    let target = match load.target {
+        Target::Leader => "leader",
+        Target::All if members == 1 => "one member",
+        Target::All => "all members",
+        Target::EachSummed => "each member alone",
     };
-    let keys = match (spec.operation, spec.keys) {
-        (
-            RowOperation::RangeLinearizable
-            | RowOperation::RangeSerializable
-            | RowOperation::LeaseKeepAlive
-            | RowOperation::WatchHistory
-            | RowOperation::Mixed,
-            _,
-        ) => String::new(),
-        (_, 1) => ", one key".into(),
-        (_, keys) => format!(", {} keys", number::count(keys as f64)),
+    let writes_keys = !load.operation.is_range()
+        && !load.operation.is_mix()
+        && !matches!(load.operation, Operation::LeaseKeepAlive | Operation::WatchHistory);
+    let keys = match load.keys {
+        _ if !writes_keys => String::new(),
+        1 => ", one key".into(),
+        keys => format!(", {} keys", number::count(keys as f64)),
     };
-    let protocol = if spec.protocol == RowProtocol::HttpJson { ", HTTP/1.1 JSON" } else { "" };
-    let rate = spec.rate.map(|rate| format!(", open loop at {}/s", number::count(rate))).unwrap_or_default();
-    let watchers = match spec.streams * spec.watchers_per_stream {
+    let protocol = if load.protocol == Protocol::HttpJson { ", HTTP/1.1 JSON" } else { "" };
+    let rate = load.open_rate().map(|rate| format!(", open loop at {}/s", number::count(rate)));
+    let rate = rate.unwrap_or_default();
+    let watchers = match load.streams * load.watchers_per_stream {
         0 => String::new(),
         watchers => format!(
             " · {} on {}",
             number::counted(watchers, "watcher"),
-            number::counted(spec.streams, "stream")
+            number::counted(load.streams, "stream")
         ),
     };
-    let unit = match spec.operation {
-        RowOperation::Watch => "puts",
-        RowOperation::WatchHistory => "events",
-        RowOperation::Put
-        | RowOperation::TxnPut
-        | RowOperation::RangeLinearizable
-        | RowOperation::RangeSerializable
-        | RowOperation::TxnMixed
-        | RowOperation::LeaseKeepAlive
-        | RowOperation::Stm
-        | RowOperation::Mixed => "requests",
+    let unit = match load.operation {
+        Operation::Watch { .. } | Operation::WatchLatency { .. } => "puts",
+        Operation::WatchHistory => "events",
+        _ => "requests",
     };
-    let each = match spec.connect {
-        Connect::One if spec.members > 1 && spec.target == RowTarget::All => ", to one member each",
+    let each = match load.connect {
+        Connect::One if members > 1 && load.target == Target::All => ", to one member each",
         Connect::One | Connect::All => "",
     };
     let shortened = shortened(row);
     let mark = match worst(row) {
-        Some(NoteLevel::Error) => " — has errors",
-        Some(NoteLevel::Warning) => " — has warnings",
+        Some(NoteLevel::Error) => " — errors",
+        Some(NoteLevel::Warning) => " — warnings",
         Some(NoteLevel::Remark) | None => "",
     };
-    let sizes = match spec.operation {
-        RowOperation::Mixed => String::new(),
-        _ => format!("{} B + {} · ", spec.key_bytes, number::size(spec.value_bytes as u64)),
+    let value_bytes = load.value_bytes.max(row.method.stored_value_bytes);
+    let sizes = match load.key_bytes {
+        0 => String::new(),
+        key_bytes => format!("{key_bytes} B + {} · ", number::size(value_bytes as u64)),
     };
     format!(
         "{sizes}{} on {}{each} · {target}{protocol}{keys}{watchers} · {} {unit}{rate}{shortened}{mark}",
-        number::counted(spec.clients, "client"),
-        number::counted(spec.conns, "connection"),
-        number::given(spec.total as f64),
+        number::counted(load.clients, "client"),
+        number::counted(load.conns, "connection"),
+        number::given(load.total as f64),
     )
 }
 
 /// Describes which dimensions of the row are smaller than published.
 fn shortened(row: &RowResult) -> String {
-    let spec = &row.spec;
+    let (load, method) = (&row.load, &row.method);
     let rounds = row.sides.iter().map(|side| side.rounds.len()).max().unwrap_or(0);
     let less = |what: &str, here: u64, published: u64| {
         let [here_text, published_text] = [here, published].map(|count| number::given(count as f64));
         (here < published).then(|| format!("{here_text} of {published_text} {what}"))
     };
     let parts = [
-        less("requests", spec.total, spec.total_published),
-        less("rounds", rounds as u64, spec.rounds_published.unwrap_or(0) as u64),
-        less("requests of warming up", spec.warm_up_total, spec.warm_up_published),
+        less("requests", load.total, method.total_published),
+        less("rounds", rounds as u64, method.rounds_published.unwrap_or(0) as u64),
+        less("warm-up requests", method.warm_up_total, method.warm_up_published),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     if parts.is_empty() { String::new() } else { format!(" — shortened: {}", parts.join(", ")) }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::metric::{Metric, Metrics, Middle};
 use crate::model::{
-    DiskInfo, NoteLevel, Notice, PublishedChange, PublishedFigure, RowResult, RowTarget, SearchVerdict,
-    SideResult, StepSeconds,
+    DiskInfo, NoteLevel, Notice, Placement, PublishedChange, PublishedFigure, RowResult, SearchVerdict,
+    SideResult, StepSeconds, Target,
 };
 use crate::number;
 use crate::page::{Owner, RatioVerdict, TableCell};
@@ -118,6 +118,10 @@ fn published_differences_stand_next_to_those_here() {
         }
     }
     let table = ReportView::of(&report).changes(&report.suites[0]).unwrap();
+    let on_one_machine = cells(&table.rows[0]);
+    assert!(on_one_machine.contains(" | −30 % | (not measured) | (not published) | "), "{on_one_machine}");
+    report.setup.placement = Placement::Existing;
+    let table = ReportView::of(&report).changes(&report.suites[0]).unwrap();
     let [systems, rows] = &table.rows[..] else { panic!("two rows have a change") };
     assert!(cells(systems).contains(" | −30 % | +50 % | (not published) | "), "{}", cells(systems));
     assert!(cells(rows).contains(" | −30 % | +50 %/−50 % | (not published) | "), "{}", cells(rows));
@@ -176,7 +180,7 @@ fn published_words_stand_in_the_column_of_their_figure() {
 fn errors_are_shown_at_the_top_in_the_table_and_with_the_row() {
     let page = page(&sample());
     assert!(
-        page.notices.iter().any(|notice| notice.starts_with("Error: 1 row had errors")),
+        page.notices.iter().any(|notice| notice.starts_with("Error: 1 row with errors")),
         "{:?}",
         page.notices
     );
@@ -185,7 +189,7 @@ fn errors_are_shown_at_the_top_in_the_table_and_with_the_row() {
     else {
         panic!("a row begins with its name");
     };
-    assert!(detail.ends_with("has errors"), "{detail}");
+    assert!(detail.ends_with("— errors"), "{detail}");
     let notices = &section.details.last().unwrap().notices;
     assert!(notices.iter().any(|notice| notice.contains("37 × ResourceExhausted")), "{notices:?}");
 }
@@ -198,7 +202,7 @@ fn every_row_has_its_curve_and_sweeps_have_their_plots() {
         groups.map(|group| format!("{}: {}", group.title, group.figures.len())).collect()
     };
     assert_eq!(titles(0)[0], "Latency percentiles: 9");
-    assert_eq!(titles(2)[0], "Over the load: 14", "seven figures over two axes");
+    assert_eq!(titles(2)[0], "By load: 14", "seven figures over two axes");
     let open = page.sections[0].groups[0].figures.last().unwrap();
     assert_eq!(open.plot.series.len(), 4, "both clocks of both sides");
 }
@@ -263,19 +267,22 @@ fn means_are_called_means_and_a_single_run_speaks_of_itself() {
         facts.map(|fact| format!("{}: {}", fact.name, fact.value)).collect::<Vec<_>>().join("\n")
     };
     let mut report = sample();
-    assert!(facts(&report).contains("figures are medians"));
-    report.suites[0].rows[0].spec.rounds_as = Middle::Mean;
-    assert!(facts(&report).contains("figures are medians, or means where a write-up has them"));
+    assert!(facts(&report).contains("values are medians"));
+    report.suites[0].rows[0].method.rounds_as = Middle::Mean;
+    assert!(facts(&report).contains("values are medians, or means as published"));
     report
         .suites
         .iter_mut()
         .flat_map(|suite| &mut suite.rows)
-        .for_each(|row| row.spec.rounds_as = Middle::Mean);
-    assert!(facts(&report).contains("figures are means"));
+        .for_each(|row| row.method.rounds_as = Middle::Mean);
+    assert!(facts(&report).contains("values are means"));
     assert!(crate::render::csv(&report).contains(",mean,requests_per_second,"));
-    assert!(page(&report).overview.unwrap().caption.starts_with("Dots are ratios of the means,"));
+    assert!(page(&report).overview.unwrap().caption.starts_with("Dots are ratios of the means;"));
 
     report.suites[0].id = crate::model::SINGLE_RUN.into();
+    let section = &page(&report).sections[0];
+    assert_eq!(section.title, report.suites[0].title, "a run is no suite");
+    assert_eq!(section.tables[0].caption, "Throughput and latency");
     report.setup.placement = crate::model::Placement::Existing;
     report.sides.truncate(1);
     report.suites[0].rows[0].notices.push(crate::model::Notice::warning("too short"));
@@ -286,14 +293,14 @@ fn means_are_called_means_and_a_single_run_speaks_of_itself() {
         "{:?}",
         page.notices
     );
-    assert!(facts(&report).contains("a cluster that was running already"));
+    assert!(facts(&report).contains("an existing cluster"));
 }
 
 #[test]
 fn sums_over_members_stand_apart_from_measured_rates() {
     let mut report = sample();
     let row = &mut report.suites[0].rows[1];
-    row.spec.target = RowTarget::EachSummed;
+    row.load.target = Target::EachSummed;
     for side in &mut row.sides {
         let median = side.median.as_mut().unwrap();
         (median.requests_per_second, median.summed_requests_per_second) = (Some(1234.0), Some(3702.0));
@@ -321,7 +328,7 @@ fn copies_count_once_and_rows_of_one_side_are_named_first() {
     report.suites[0].rows[1].notices.push(crate::model::Notice::warning("too short"));
     let marked = page(&report);
     assert_eq!(count(&marked.lede) + 1, count(&before));
-    assert!(marked.lede.ends_with(" with an error or a warning: not counted, and without a verdict."));
+    assert!(marked.lede.ends_with(" without a verdict, because of errors or warnings."));
     let verdicts = cells(&marked.sections[0].tables[0].rows[1]);
     assert!(!["better", "worse", "even"].iter().any(|word| verdicts.contains(word)), "{verdicts}");
     report.suites[0].rows[1].notices.clear();
@@ -329,7 +336,7 @@ fn copies_count_once_and_rows_of_one_side_are_named_first() {
     let id = report.suites[0].rows[0].id.clone();
     let lede = page(&report).lede;
     let first = lede.split(". ").next().unwrap();
-    assert!(first.starts_with("kv-server did not run ") && first.contains(&id), "{lede}");
+    assert!(first.starts_with("kv-server could not run ") && first.contains(&id), "{lede}");
 }
 
 #[test]
@@ -339,10 +346,8 @@ fn each_medium_is_named() {
         Some(DiskInfo { directory: "/dev/shm".into(), filesystem: "tmpfs".into(), ..DiskInfo::default() });
     let page = page(&report);
     let fact = |name: &str| page.facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
-    assert!(
-        fact("Disk of the data").unwrap().starts_with("ext4 on /dev/nvme0n1p1 (/var/tmp), a 4 KiB append")
-    );
-    assert_eq!(fact("Disk of the logs").unwrap(), "tmpfs on  (/dev/shm)");
+    assert!(fact("Data disk").unwrap().starts_with("ext4 on /dev/nvme0n1p1 (/var/tmp), a 4 KiB append"));
+    assert_eq!(fact("WAL disk").unwrap(), "tmpfs on  (/dev/shm)");
 }
 
 /// All ids of a page are unique, and every link refers to one of them.
@@ -383,7 +388,7 @@ fn an_empty_report_is_still_a_page() {
     let report = Report { suites: Vec::new(), partial: Some("interrupted".into()), ..sample() };
     let page = page(&report);
     assert!(page.overview.is_none() && page.sections.is_empty());
-    assert_eq!(page.notices[0], "Partial: interrupted. What was measured before is below.");
+    assert_eq!(page.notices[0], "Partial: interrupted. Earlier results are below.");
 }
 
 /// A published comparison of all suites stays below 500 KB, and still contains the warnings of its rows.

@@ -91,12 +91,15 @@ impl<'a> ReportView<'a> {
         let name = self.name(side);
         let rows = number::counted(missing.len(), "row");
         (!missing.is_empty()).then(|| {
-            format!("{name} did not run {rows} that {} ran: {}.", self.name(other), missing.join(", "))
+            format!("{name} could not run {rows} that {} ran: {}.", self.name(other), missing.join(", "))
         })
     }
 
-    /// Returns subject ÷ baseline of a metric of a row.
+    /// Returns subject ÷ baseline of a metric of a row; `None` for rows with an error.
     pub fn ratio(&self, row: &RowResult, metric: &Metric) -> Option<RatioRow> {
+        if worst(row) >= Some(NoteLevel::Error) {
+            return None;
+        }
         let (subject, baseline) = (Self::side(row, self.subject)?, Self::side(row, self.baseline?)?);
         let ratio = metric.ratio(subject.median.as_ref()?, baseline.median.as_ref()?)?;
         let ours = metric.spread(metrics(subject))?;
@@ -124,9 +127,9 @@ impl<'a> ReportView<'a> {
         let mut sentences: Vec<String> = not_run.into_iter().flatten().collect();
         let (subject, baseline) = (self.name(self.subject), self.name(baseline));
         for (key, verb) in [
-            ("requests_per_second", "answered more requests per second than"),
+            ("requests_per_second", "served more requests per second than"),
             ("p99_ms", "had a lower p99 latency than"),
-            ("server_cpu_micros", "used less processor time per request than"),
+            ("server_cpu_micros", "used less CPU per request than"),
         ] {
             let Some(metric) = Metric::by_key(key) else { continue };
             let sound = self.rows().filter(|row| is_sound(row));
@@ -141,12 +144,12 @@ impl<'a> ReportView<'a> {
             ));
         }
         if sentences.is_empty() {
-            sentences.push("Nothing was measured on both sides without an error or a warning.".into());
+            sentences.push("No valid comparison: every row has errors or warnings.".into());
         }
         let left_out = self.rows().filter(|row| !is_sound(row)).count();
         if left_out > 0 {
             let rows = number::counted(left_out, "row");
-            sentences.push(format!("{rows} with an error or a warning: not counted, and without a verdict."));
+            sentences.push(format!("{rows} without a verdict, because of errors or warnings."));
         }
         sentences.join(" ")
     }
@@ -167,7 +170,7 @@ impl<'a> ReportView<'a> {
     }
 
     fn lede_of_run(&self) -> String {
-        let Some(row) = self.rows().next() else { return "Nothing was measured.".into() };
+        let Some(row) = self.rows().next() else { return "No measurements.".into() };
         let Some(metrics) = Self::side(row, 0).and_then(|side| side.median) else { return row.title.clone() };
         let figure = |key: &str| Metric::by_key(key).and_then(|metric| (metric.get)(&metrics));
         let of = |key: &str| figure(key).map(number::quantity);
@@ -185,10 +188,7 @@ impl<'a> ReportView<'a> {
         let report = self.report;
         let mut notices = Vec::new();
         notices.extend(
-            report
-                .partial
-                .as_ref()
-                .map(|reason| format!("Partial: {reason}. What was measured before is below.")),
+            report.partial.as_ref().map(|reason| format!("Partial: {reason}. Earlier results are below.")),
         );
         notices.extend(ordered(&report.notices));
         if report.is_single_run() {
@@ -202,23 +202,23 @@ impl<'a> ReportView<'a> {
             (marked(NoteLevel::Error), marked(NoteLevel::Warning) - marked(NoteLevel::Error));
         if errors > 0 {
             let rows = number::counted(errors, "row");
-            notices.push(format!("Error: {rows} had errors, marked in the tables and explained below them."));
+            notices
+                .push(format!("Error: {rows} with errors, marked in the tables and explained below them."));
         }
         if warnings > 0 {
             let rows = number::counted(warnings, "row");
-            notices
-                .push(format!("{rows} came with warnings, marked in the tables and explained below them."));
+            notices.push(format!("{rows} with warnings, marked in the tables and explained below them."));
         }
         notices
     }
 
     /// Names the statistic that combines several rounds.
     fn middles(&self) -> &'static str {
-        let is_mean = |row: &RowResult| row.spec.rounds_as == Middle::Mean;
+        let is_mean = |row: &RowResult| row.method.rounds_as == Middle::Mean;
         match (self.rows().any(is_mean), self.rows().all(is_mean)) {
             (false, _) => "medians",
             (true, true) => "means",
-            (true, false) => "medians, or means where a write-up has them",
+            (true, false) => "medians, or means as published",
         }
     }
 
@@ -236,8 +236,8 @@ impl<'a> ReportView<'a> {
         (!groups.is_empty()).then(|| Ratios {
             title: format!("Requests per second: {subject} ÷ {baseline}"),
             caption: format!(
-                "Dots are ratios of the {}, bars reach from the least to the most favourable pairing of \
-                 rounds. The axis is logarithmic: twice and half are equally far from 1.",
+                "Dots are ratios of the {}; bars span the least and the most favourable pairing of \
+                 rounds. The axis is logarithmic.",
                 self.middles()
             ),
             sides: [format!("{baseline} ahead"), format!("{subject} ahead")],
@@ -260,23 +260,17 @@ impl<'a> ReportView<'a> {
             ),
             Fact::prose("System", machine.system.clone()),
         ];
-        let one = if machine.wal_disk.is_some() { "Disk of the data" } else { "Disk" };
-        for (name, disk) in [(one, &machine.disk), ("Disk of the logs", &machine.wal_disk)] {
+        let one = if machine.wal_disk.is_some() { "Data disk" } else { "Disk" };
+        for (name, disk) in [(one, &machine.disk), ("WAL disk", &machine.wal_disk)] {
             facts.extend(disk.as_ref().map(|disk| Fact::prose(name, disk_text(disk))));
         }
         for (name, disk) in &machine.media {
             facts.push(Fact::prose(format!("Medium {name}"), disk_text(disk)));
         }
         let placement = match setup.placement {
-            Placement::FreshLocal => {
-                "a fresh cluster per row, on the machine that also ran the load generator"
-            }
-            Placement::Existing if sides.len() > 1 => {
-                "clusters that were running already; what cannot be seen from outside is left out"
-            }
-            Placement::Existing => {
-                "a cluster that was running already; what cannot be seen from outside is left out"
-            }
+            Placement::FreshLocal => "a new cluster per row, on the machine of the load generator",
+            Placement::Existing if sides.len() > 1 => "existing clusters",
+            Placement::Existing => "an existing cluster",
         };
         let members = number::counted(setup.members, "member");
         facts.push(Fact::prose("Servers", format!("{members}, {placement}")));
@@ -321,17 +315,17 @@ impl ReportView<'_> {
             return vec![Fact::prose("Steps", text)];
         }
         let limit = setup.run_seconds_max;
-        let limit = limit.map(|seconds| format!(", none longer than {} s", number::tick(seconds)));
-        let systems = if self.baseline.is_some() { ", the systems in turn" } else { "" };
+        let limit = limit.map(|seconds| format!(", at most {} s", number::tick(seconds)));
+        let systems = if self.baseline.is_some() { ", alternating between the systems" } else { "" };
         let rounds = format!(
-            "{} per row{systems}; figures are {}{}",
+            "{} per row{systems}; values are {}{}",
             setup.rounds,
             self.middles(),
             limit.unwrap_or_default()
         );
         let mut facts = vec![Fact::prose("Rounds", rounds)];
         if self.report.replays_published() {
-            let scale = format!("{} of the published number of requests", number::percent(setup.scale));
+            let scale = format!("{} of the published requests", number::percent(setup.scale));
             facts.push(Fact::prose("Scale", scale));
         }
         facts

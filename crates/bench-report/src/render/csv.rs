@@ -25,7 +25,7 @@ pub fn csv(report: &Report) -> String {
                     lines.metrics(&side.name, &(number + 1).to_string(), &round.metrics);
                 }
                 if let Some(median) = &result.median {
-                    let middle = if row.spec.rounds_as == Middle::Mean { "mean" } else { "median" };
+                    let middle = if row.method.rounds_as == Middle::Mean { "mean" } else { "median" };
                     lines.metrics(&side.name, middle, median);
                 }
             }

@@ -42,7 +42,7 @@ pub fn html(page: &Page) -> String {
                         } }
                     }
                     @if let Some(overview) = &page.overview { (ratios::html(overview)) }
-                    section id="method" { h2 { "How it was measured" } (facts(&page.facts)) }
+                    section id="method" { h2 { "Method" } (facts(&page.facts)) }
                     @for suite in &page.sections { (section(suite)) }
                 }
                 footer { p { (page.footer) } }
@@ -83,7 +83,7 @@ fn section(section: &Section) -> Markup {
             @for suite in tables { (table(suite, "cards")) }
             @for (n, figures) in groups.iter().enumerate() { (group(figures, &format!("{anchor}-g{n}"))) }
             @if !details.is_empty() {
-                h3 { @if details[0].table.is_some() { "Every row in full" } @else { "Rows with remarks" } }
+                h3 { @if details[0].table.is_some() { "All rows" } @else { "Rows with warnings" } }
             }
             @for row in details { (detail(row)) }
         }
@@ -103,7 +103,7 @@ fn group(group: &FigureGroup, id: &str) -> Markup {
         @if !note.is_empty() { p.note { (note) } }
         (grid(shown, id))
         @if !folded.is_empty() {
-            details { summary { (folded.len()) " more of these" } (grid(folded, &format!("{id}-more"))) }
+            details { summary { (folded.len()) " more" } (grid(folded, &format!("{id}-more"))) }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of a page as Markdown, for a README. Only the HTML file has plots and details of rows.
+//! The tables and warnings of a page as Markdown. Only the HTML file has plots and details of rows.
 
 use crate::page::{Fact, FactKind, Page, ReportTable, TableCell};
 use std::fmt::Write;
@@ -26,7 +26,13 @@ pub fn markdown(page: &Page) -> String {
             line(format_args!("Source: <{}>\n", source.replace(['<', '>', ' '], "")));
         }
         for table in &section.tables {
-            line(format_args!("{}", text(table)));
+            line(format_args!("{}\n\n{}\n", inline(&table.caption), text(table)));
+        }
+        for detail in &section.details {
+            let marked = |notice: &&String| notice.starts_with("Error: ") || notice.starts_with("Warning: ");
+            for notice in detail.notices.iter().filter(marked) {
+                line(format_args!("- {}: {}", inline(&detail.title), inline(notice)));
+            }
         }
     }
     out

@@ -1,11 +1,12 @@
 use super::*;
 use crate::leases::LeaseInput;
+use crate::operation::KeyRecord;
 use std::borrow::Cow;
 
 const START: Revision = 10;
 
 fn record(key: u32, value: u64, created: Revision, modified: Revision, version: i64) -> KeyRecord {
-    KeyRecord { key, value, created, modified, version }
+    KeyRecord { key, value, created, modified, version, lease: 0 }
 }
 
 fn began(number: u64, request: Request) -> Input {
@@ -27,7 +28,7 @@ fn found(revision: Revision, records: &[KeyRecord]) -> CallOutcome {
 }
 
 fn put(writes: &[(u32, u64)]) -> Request {
-    Request::Put(writes.iter().map(|&(key, value)| Write { key, value }).collect())
+    Request::Put(writes.iter().map(|&(key, value)| Write { key, value, lease: 0 }).collect())
 }
 
 fn watched(watcher: usize, changes: &[KeyChange]) -> Input {
@@ -61,11 +62,11 @@ fn healthy() -> Vec<Input> {
         ended(2, found(12, &[second])), // 9
         began(3, Request::Read { keys: vec![1, 2], serializable: true }),
         ended(3, found(11, &[first])), // 11
-        began(4, Request::Swap(Write { key: 2, value: 103 }, 12)),
+        began(4, Request::Swap(Write { key: 2, value: 103, lease: 0 }, 12)),
         ended(4, written(13, &[third])), // 13
         watched(0, &[changed(swapped)]),
         watched(1, &[changed(swapped)]), // 15
-        began(5, Request::Swap(Write { key: 2, value: 104 }, 12)),
+        began(5, Request::Swap(Write { key: 2, value: 104, lease: 0 }, 12)),
         ended(5, found(13, &[swapped])), // 17
         began(6, Request::Delete(1)),
         watched(0, &[gone]), // 19
@@ -140,6 +141,16 @@ const LIES_OF_ANSWERS: &[Lie] = &[
         STATE,
     ),
     (
+        "a read of another lease",
+        |i| i[9] = ended(2, found(12, &[KeyRecord { lease: 7, ..record(1, 101, 11, 12, 2) }])),
+        STATE,
+    ),
+    (
+        "an event with another lease",
+        |i| i[2] = watched(0, &[changed(KeyRecord { lease: 7, ..record(1, 100, 11, 11, 1) })]),
+        "the changes of a revision are not those of its write",
+    ),
+    (
         "a key that is missing in an answer",
         |i| i[31] = ended(9, found(20, &[record(2, 103, 12, 13, 2)])),
         STATE,
@@ -188,12 +199,12 @@ const LIES_OF_ANSWERS: &[Lie] = &[
     ),
     (
         "a swap on a wrong condition",
-        |i| i[12] = began(4, Request::Swap(Write { key: 2, value: 103 }, 11)),
+        |i| i[12] = began(4, Request::Swap(Write { key: 2, value: 103, lease: 0 }, 11)),
         "a transaction took the wrong branch",
     ),
     (
         "a swap refused against its condition",
-        |i| i[16] = began(5, Request::Swap(Write { key: 2, value: 104 }, 13)),
+        |i| i[16] = began(5, Request::Swap(Write { key: 2, value: 104, lease: 0 }, 13)),
         "a transaction took the wrong branch",
     ),
 ];

@@ -7,7 +7,7 @@ use super::outputs::{self, check_writable};
 use super::progress::WithoutTerminal;
 use super::refusal::{ExitReason, of_flags};
 use super::terminal::{first_error, note, print, write_file};
-use super::{access, plans, progress};
+use super::{access, loads, progress};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
 use crate::compare::{
@@ -16,7 +16,7 @@ use crate::compare::{
 use crate::run::ActiveRun;
 use crate::server;
 use bench_report::compose;
-use bench_report::model::{Report, RowSpec};
+use bench_report::model::{Report, quoted};
 use bench_report::render::{brief, markdown};
 use bench_report::suite::{self, SuiteRow};
 use std::fmt::Write;
@@ -43,7 +43,7 @@ pub async fn compare(global: &Global, flags: &CompareFlags) -> Result<ExitCode, 
     let a = of_flags(subject("--a", flags.a.as_deref(), &admitted(global, &flags.a_endpoints).await?))?;
     let b = of_flags(subject("--b", flags.b.as_deref(), &admitted(global, &flags.b_endpoints).await?))?;
     if a.name == b.name {
-        return Err(ExitReason::CommandLine(format!("--a and --b are both called {}", a.name)));
+        return Err(ExitReason::CommandLine(format!("invalid --b: --a has the same name {}", a.name)));
     }
     let title = format!("{} and {}, side by side", a.name, b.name);
     measure(global, &flags.measure, vec![a, b], title).await
@@ -60,11 +60,11 @@ async fn admitted(global: &Global, endpoints: &[Endpoint]) -> Result<Vec<Endpoin
 
 fn subject(flag: &str, program: Option<&str>, endpoints: &[Endpoint]) -> Result<Subject, String> {
     match (program, endpoints) {
-        (None, []) => Err(format!("{flag}=NAME=PATH or {flag}-endpoints=HOST:PORT,… says what to measure")),
+        (None, []) => Err(format!("missing {flag}=NAME=PATH or {flag}-endpoints=HOST:PORT,…")),
         (Some(program), []) => program_of(program),
-        (Some(program), _) if program.contains('=') => Err(format!(
-            "{flag}={program} and {flag}-endpoints exclude each other; give {flag}=NAME with endpoints"
-        )),
+        (Some(program), _) if program.contains('=') => {
+            Err(format!("{flag}={program} conflicts with {flag}-endpoints: use {flag}=NAME"))
+        }
         (name, endpoints) => Ok(Subject {
             name: name.unwrap_or(flag.trim_start_matches('-')).to_owned(),
             origin: SubjectOrigin::Endpoints(endpoints.to_vec()),
@@ -86,18 +86,18 @@ fn plan(
     let mut suites = suite::find(&flags.suites)?;
     for row in &flags.rows {
         if !suites.iter().flat_map(|suite| &suite.rows).any(|known| known.id == *row) {
-            return Err(format!("none of the suites has a row {row:?}"));
+            return Err(format!("invalid --rows {row}: no such row in these suites"));
         }
     }
     suites.iter_mut().for_each(|suite| suite.keep(&flags.rows));
     suites.retain(|suite| !suite.rows.is_empty());
     let row_seconds = flags.row_seconds.unwrap_or(ROW_SECONDS * flags.scale);
     if row_seconds.is_nan() || row_seconds < 0.0 {
-        return Err(format!("--row-seconds={row_seconds} is no time"));
+        return Err(format!("invalid --row-seconds {row_seconds}: expected 0 or more"));
     }
     let round_seconds = flags.round_seconds.unwrap_or(COMPARED_SECONDS_MIN * flags.scale.min(1.0));
     if round_seconds.is_nan() || round_seconds < 0.0 {
-        return Err(format!("--round-seconds={round_seconds} is no time"));
+        return Err(format!("invalid --round-seconds {round_seconds}: expected 0 or more"));
     }
     Ok(ComparisonPlan {
         title: flags.title.clone().unwrap_or(title),
@@ -114,7 +114,7 @@ fn plan(
         prefix: flags.prefix.clone().into(),
         // Without its path, servers survive if this process is killed.
         loadgen: std::env::current_exe().ok(),
-        threads: plans::threads(global),
+        threads: loads::threads(global),
     })
 }
 
@@ -155,7 +155,7 @@ async fn measure(
             of_flags(found.map_err(|error| format!("--resume: {}: {error}", path.display())))?
         }
         None if flags.resume => {
-            return Err(ExitReason::CommandLine("--resume needs --json=FILE".into()));
+            return Err(ExitReason::CommandLine("--resume requires --json=FILE".into()));
         }
         None => Vec::new(),
     };
@@ -186,14 +186,15 @@ fn listed(plan: &ComparisonPlan, commands: bool) -> String {
     let mut out = String::new();
     for suite in &plan.suites {
         for row in suite.rows.iter().map(|row| row.scaled(plan.scale, plan.rounds)) {
-            let RowSpec { rounds, total, warm_up_total, .. } = row.spec;
-            let members = plan.members.unwrap_or(row.spec.members);
+            let (total, rounds, warm_up_total) =
+                (row.load.total, row.method.rounds, row.method.warm_up_total);
+            let members = plan.members.unwrap_or(row.method.members);
             let _ = writeln!(out, "{} {}: {}", suite.id, row.id, row.title);
             if commands {
                 let _ = writeln!(
                     out,
                     "  {members} members, {rounds} rounds of {total} requests after {warm_up_total}: {}",
-                    row.command()
+                    row.load.command()
                 );
             }
         }
@@ -205,19 +206,21 @@ fn listed(plan: &ComparisonPlan, commands: bool) -> String {
 fn written_to(name: &str, plan: &ComparisonPlan) -> String {
     let rows =
         plan.suites.iter().flat_map(|suite| &suite.rows).map(|row| row.scaled(plan.scale, plan.rounds));
-    let specs: Vec<_> = rows.filter(SuiteRow::writes).map(|row| row.spec).collect();
-    let bytes = |spec: &RowSpec| spec.total * spec.rounds as u64 * (spec.key_bytes + spec.value_bytes) as u64;
-    let mb = specs.iter().map(bytes).sum::<u64>() as f64 / 1e6;
+    let bytes = |row: SuiteRow| {
+        let load = row.load;
+        load.total * row.method.rounds as u64 * (load.key_bytes + load.value_bytes) as u64
+    };
+    let mb = rows.filter(|row| row.load.operation.writes()).map(bytes).sum::<u64>() as f64 / 1e6;
     let prefix = String::from_utf8_lossy(&plan.prefix);
     if prefix.is_empty() {
         return format!(
-            "{name}: the rows write {mb:.0} MB into this cluster, delete nothing, and overwrite keys of others: \
-             --prefix is empty."
+            "{name}: the rows write {mb:.0} MB to this cluster, delete nothing, and may overwrite \
+             other keys, because --prefix is empty."
         );
     }
     format!(
-        "{name}: the rows write {mb:.0} MB into this cluster, only keys that begin with {prefix}, and delete \
-         nothing: etcdctl del --prefix {} removes them. Leases end after an hour.",
+        "{name}: the rows write {mb:.0} MB to this cluster, only to keys with the prefix {prefix}, \
+         and delete nothing: remove them with etcdctl del --prefix {}. Leases expire after an hour.",
         quoted(&prefix)
     )
 }
@@ -303,16 +306,6 @@ enum Hide {
 
 fn without_password(user: &str) -> String {
     user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:…"))
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+%@…".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    // Control characters must not reach a terminal.
-    let printable = word.replace(char::is_control, "\u{fffd}");
-    format!("'{}'", printable.replace('\'', "'\\''"))
 }
 
 /// Prints a line to standard error for each row and each problem; on a terminal, a bar for each run.

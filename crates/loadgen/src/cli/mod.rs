@@ -1,23 +1,19 @@
-//! The command line: turns flags into plans, plans into reports, results into an exit status.
+//! The command line: turns flags into loads, runs into reports, and results into an exit status.
 
 mod flags; // the command line
 
 mod refusal; // reasons to exit without a result
 
 mod access; // TLS and users
-mod plans; // flags to plans
+mod loads; // flags to a load, and its run
 
-mod verify; // checks of guarantees, and a faulty member
-mod ycsb; // YCSB with its load phase
-
+mod exporter; // metrics of a run in progress
 mod outputs; // files of a report
 mod progress; // the progress of a run, on standard error
 mod report; // files from a saved result
 mod terminal; // standard output and standard error
 
-mod agents; // runs on several machines
 mod commands; // execution of each command
-mod live; // a run in progress, on a screen and as metrics
 mod measure; // suites on one system or two
 mod single; // a load at one rate
 mod steps; // a load at several rates

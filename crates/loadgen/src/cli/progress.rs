@@ -10,7 +10,7 @@ use super::refusal::ExitReason;
 use super::terminal::note;
 use crate::output::text::chain;
 use crate::run::results::Measurement;
-use crate::run::{ActiveRun, Error, LoadPlan, PreparedRun, RunProgress};
+use crate::run::{ActiveRun, Error, PreparedRun, Run, RunProgress};
 use crate::stats::histogram::StepCounts;
 use crate::stats::progress::Control;
 use rustix::termios::tcgetwinsize;
@@ -118,7 +118,7 @@ fn signals() -> Option<watch::Receiver<bool>> {
 }
 
 /// Opens all connections.
-pub async fn prepared(plan: LoadPlan) -> Result<PreparedRun, ExitReason> {
+pub async fn prepared(plan: Run) -> Result<PreparedRun, ExitReason> {
     let preparing = tokio::task::spawn_blocking(|| plan.prepare());
     let prepared = unless_interrupted(preparing).await?.expect("preparing does not panic");
     Ok(prepared.map_err(|error| chain(&error))?)

@@ -10,14 +10,6 @@ pub enum ExitReason {
     Interrupted(String),
 }
 
-impl ExitReason {
-    pub fn reason(self) -> String {
-        match self {
-            Self::CommandLine(reason) | Self::Run(reason) | Self::Interrupted(reason) => reason,
-        }
-    }
-}
-
 impl From<String> for ExitReason {
     fn from(reason: String) -> Self {
         Self::Run(reason)

@@ -3,11 +3,9 @@
 use super::flags::outputs::ReportFlags;
 use super::outputs::{check, write};
 use super::terminal::{print, write_file};
-use super::verify::document::{KIND, VerifyDocument};
-use super::verify::page;
 use bench_report::compose;
 use bench_report::model::{FORMAT, Report};
-use bench_report::render::{html, markdown};
+use bench_report::render::markdown;
 use std::io::Read;
 use std::path::Path;
 
@@ -19,13 +17,14 @@ const REPORT_BYTES_MAX: u64 = 64 << 20;
 pub fn report(flags: &ReportFlags) -> Result<(), String> {
     check(&flags.outputs)?;
     let value = json(&flags.result)?;
-    if value.get("kind").and_then(serde_json::Value::as_str) == Some(KIND) {
-        return verified(flags, value);
-    }
     let mut report = read(&flags.result, whole(value))?;
     keep_rows(&mut report, &flags.rows)?;
+    if let Some(path) = &flags.extract {
+        report = report.extract();
+        write_file(path, &(serde_json::to_string(&report).map_err(|error| error.to_string())? + "\n"))?;
+    }
     let page = compose::page(&report);
-    if flags.outputs.is_empty() {
+    if flags.outputs.is_empty() && flags.extract.is_none() {
         return print(&markdown(&page));
     }
     write(&flags.outputs, &report, &page)
@@ -52,25 +51,6 @@ fn whole(mut value: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// Renders a result of `verify`.
-fn verified(flags: &ReportFlags, value: serde_json::Value) -> Result<(), String> {
-    let document = VerifyDocument::read(value);
-    let document = document.map_err(|error| format!("read {}: {error}", flags.result.display()))?;
-    if !flags.rows.is_empty() {
-        return Err("--rows: a result of verify has none".into());
-    }
-    let (page, outputs) = (page::page(&document), &flags.outputs);
-    if outputs.csv.is_some() {
-        return Err("--csv is not offered for a result of verify: its JSON holds the figures".into());
-    }
-    outputs.html.as_deref().map_or(Ok(()), |path| write_file(path, &html(&page)))?;
-    match &outputs.markdown {
-        Some(path) => write_file(path, &markdown(&page)),
-        None if outputs.is_empty() => print(&markdown(&page)),
-        None => Ok(()),
-    }
-}
-
 fn json(path: &Path) -> Result<serde_json::Value, String> {
     let fail = |error: &dyn std::fmt::Display| format!("read {}: {error}", path.display());
     let mut text = String::new();
@@ -93,9 +73,7 @@ fn read(path: &Path, value: serde_json::Value) -> Result<Report, String> {
         }
         None => return Err(fail(&"it is no result of loadgen")),
     }
-    let mut report: Report = serde_json::from_value(value).map_err(|error| fail(&error))?;
-    report.upgrade();
-    Ok(report)
+    serde_json::from_value(value).map_err(|error| fail(&error))
 }
 
 #[cfg(test)]
@@ -110,13 +88,47 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| Some(dir.path().join(name));
         let outputs = Outputs { html: file("r.html"), csv: file("r.csv"), markdown: file("r.md") };
-        report(&ReportFlags { result: SAMPLE.into(), rows: Vec::new(), outputs }).unwrap();
+        report(&ReportFlags { result: SAMPLE.into(), rows: Vec::new(), extract: None, outputs }).unwrap();
         for (name, begin) in
             [("r.html", "<!doctype html>"), ("r.csv", "suite,row,side,"), ("r.md", "# kv-server and")]
         {
             let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
             assert!(text.starts_with(begin), "{name}: {}", &text[..40]);
         }
+    }
+
+    #[test]
+    fn every_committed_report_is_rendered_from_its_committed_data() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reports");
+        let mut count = 0;
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                let result = json(&path).and_then(|value| read(&path, value)).unwrap();
+                let page = markdown(&compose::page(&result));
+                let kept = std::fs::read_to_string(path.with_extension("md")).unwrap();
+                let name = path.display();
+                assert!(page == kept, "{name} renders to another page: loadgen report {name} --markdown …");
+                assert!(
+                    result.extract() == result,
+                    "{name} is not an extract: loadgen report --extract writes it"
+                );
+                count += 1;
+            }
+        }
+        assert!(count > 0);
+    }
+
+    #[test]
+    fn an_extract_has_the_tables_of_its_result() {
+        let whole = json(Path::new(SAMPLE)).and_then(|value| read(Path::new(SAMPLE), value)).unwrap();
+        let small = whole.extract();
+        let tables = |report: &Report| {
+            markdown(&compose::page(report)).lines().filter(|line| line.starts_with("| ")).count()
+        };
+        assert!(tables(&whole) > 5 && tables(&small) == tables(&whole));
+        let bytes = |report: &Report| serde_json::to_string(report).unwrap().len();
+        assert!(bytes(&small) * 3 < bytes(&whole) * 2, "{} {}", bytes(&small), bytes(&whole));
     }
 
     #[test]
@@ -136,8 +148,8 @@ mod tests {
         let path = dir.path().join("x.json");
         for (text, reason) in [
             ("{}", "it is no result of loadgen"),
-            ("{\"format\":99}", "it has format 99, this program reads 1"),
-            ("{\"format\":1}", "missing field `title`"),
+            ("{\"format\":99}", "it has format 99, this program reads 2"),
+            ("{\"format\":2}", "missing field `title`"),
             ("[", "EOF while parsing a list at line 1 column 1"),
         ] {
             std::fs::write(&path, text).unwrap();

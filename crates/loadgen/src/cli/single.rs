@@ -1,32 +1,29 @@
 //! Runs and reports a single load at a single rate.
 
-use super::agents::controller;
+use super::exporter::Exporter;
 use super::flags::Global;
 use super::flags::limits::{self, Limit, LimitResult};
 use super::flags::outputs::Outputs;
-use super::live::exporter::Exporter;
-use super::live::screen::Screen;
 use super::outputs;
-use super::plans::row::{self, of_agents, spec, title};
 use super::progress::{ProgressView, WithoutTerminal};
 use super::refusal::ExitReason;
 use super::terminal::{first_error, note, print, write_file};
 use super::{measure, progress};
-use crate::agents;
 use crate::client::admin;
 use crate::compare::steps::rows_of_run;
 use crate::compare::{self, Subject, SubjectOrigin};
+use crate::load::title;
 use crate::output::hdr;
 use crate::output::summary::Summary;
 use crate::output::text::{self, chain};
 use crate::run::results::{KindResults, Measurement};
-use crate::run::schedule::RunPace;
-use crate::run::{ActiveRun, LoadPlan};
+use crate::run::{ActiveRun, Run};
 use crate::server::{self, ForeignCpu, Probe, ServerFigures};
-use bench_report::model::{Notice, Report, SINGLE_RUN, SuiteResult};
-use bench_report::{compose, number};
+use bench_report::compose;
+use bench_report::model::{
+    KubernetesLoad, Load, Notice, Operation, Pace, Report, SINGLE_RUN, SuiteResult, YcsbLoad,
+};
 use serde::Serialize;
-use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,41 +59,26 @@ pub struct Wants<'a> {
     pub hdr: Option<PathBuf>,
 }
 
-/// Runs a plan at one rate and reports it.
+/// Runs a load at one rate and reports it; also returns the requests per second.
 pub async fn run(
     global: &Global,
-    plan: LoadPlan,
+    load: &Load,
+    plan: Run,
     cluster: &admin::ClusterView,
     wants: Wants<'_>,
     background: impl Future<Output = String>,
-) -> Result<ExitCode, ExitReason> {
+) -> Result<(ExitCode, f64), ExitReason> {
     let probes = probes(global, cluster);
     outputs::check(&wants.outputs)?;
     wants.hdr.as_deref().map_or(Ok(()), outputs::check_writable)?;
-    let mut title = title(&plan);
-    let mut report = described(&plan, cluster, &title)?;
-    let mut sent = plan.clone();
-    let prepared = if global.agents.is_empty() { Some(progress::prepared(plan).await?) } else { None };
+    let title = title(load, plan.endpoints.len());
+    let mut report = described(load, &plan, cluster, &title)?;
+    let sent = plan.clone();
+    let prepared = progress::prepared(plan).await?;
     let earlier = server::read(&probes).await;
     let mut foreign = ForeignCpu::begin();
-    let measurement = match prepared {
-        Some(prepared) => shown(global, &title, prepared.begin(), background).await?,
-        None => controller::run(&global.agents, measure::arguments().skip(1).collect()).await?,
-    };
-    if measurement.machines.is_empty() {
-        // Covers this machine only: agents run elsewhere.
-        foreign.end();
-    } else {
-        sent = of_agents(&sent, &measurement);
-        let agents = number::counted(measurement.machines.len(), "agent");
-        title = format!("{}, by {agents}", row::title(&sent));
-        report.machine = agents::machine(&measurement.machines);
-        (report.setup.threads, report.title) = (measurement.threads, title.clone());
-        report.suites[0].title.clone_from(&title);
-        let each = if matches!(sent.pace, RunPace::Stages(_)) { ", each of which sent this" } else { "" };
-        report.suites[0].about = format!("By {agents}{each}. {}", about(&sent));
-    }
-    let spec = spec(&sent);
+    let measurement = shown(global, prepared.begin(), background).await?;
+    foreign.end();
     let later = server::read(&probes).await;
     let spent = earlier.and_then(|earlier| server::spent(&probes, &earlier, &later?));
     let members = cluster.members_len.filter(|_| global.server_pids.is_empty());
@@ -111,7 +93,7 @@ pub async fn run(
     let figures = spent.ok().map(|spent| ServerFigures { members, ..spent });
     let errors_max = limits::errors_max(global.max_errors, wants.limits);
     let kept = limits::results(wants.limits, errors_max, &measurement);
-    let rows = rows_of_run(&measurement, figures.clone(), foreign, &spec, &title);
+    let rows = rows_of_run(&measurement, figures.clone(), foreign, load, &title);
     let notices = [rows[0].notices.clone(), lost].concat();
     let shown = ResultDocument { summary: &summary, server: figures.as_ref(), notices: &notices, slo: &kept };
     report.took_seconds = measurement.wall.as_secs_f64();
@@ -124,7 +106,7 @@ pub async fn run(
         outputs::write(&wants.outputs, &report, &compose::page(&report)),
         hdr.unwrap_or(Ok(())),
     ])?;
-    Ok(verdict(&measurement, errors_max, &kept))
+    Ok((verdict(&measurement, errors_max, &kept), measurement.per_second()))
 }
 
 /// Encodes all latencies, or the latencies of each kind of operation.
@@ -139,7 +121,7 @@ fn hdr_log(report: &Report, measurement: &Measurement) -> String {
 }
 
 /// Describes the run as a report without metrics.
-fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
+fn described(load: &Load, plan: &Run, cluster: &admin::ClusterView, title: &str) -> Result<Report, String> {
     let origin = SubjectOrigin::Endpoints(cluster.endpoints());
     let subject = Subject { name: "cluster".into(), origin };
     let described = compare::ComparisonPlan::of_steps(title.into(), subject, plan.threads);
@@ -151,7 +133,7 @@ fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Resu
     report.suites.push(SuiteResult {
         id: SINGLE_RUN.into(),
         title: title.into(),
-        about: about(plan),
+        about: about(load, plan),
         source_url: None,
         medium: None,
         rows: Vec::new(),
@@ -160,23 +142,48 @@ fn described(plan: &LoadPlan, cluster: &admin::ClusterView, title: &str) -> Resu
 }
 
 /// Describes the load in a sentence.
-fn about(plan: &LoadPlan) -> String {
-    let how = row::how(plan);
+fn about(load: &Load, plan: &Run) -> String {
     let limit = match plan.seconds_max {
         Some(limit) => format!("for {} s", limit.as_secs_f64()),
         None => format!("{} requests", plan.total),
     };
     let warmed = match plan.warm_up.as_secs_f64() {
         0.0 => String::new(),
-        seconds => format!(", after {seconds} s at the same rate"),
+        seconds => format!(", after {seconds} s of warm-up at the same rate"),
     };
-    format!("One run, {limit}{warmed}: {how}.")
+    format!("One run, {limit}{warmed}: {}.", how(load))
+}
+
+/// Describes the pace, and whether requests wait for replies.
+pub fn pace(load: &Load) -> String {
+    match load.pace {
+        Pace::Unlimited => "no rate limit, closed loop".into(),
+        Pace::AtMost(rate) => format!("at most {rate} per second, closed loop"),
+        Pace::Open(rate) => format!("{rate} per second, open loop"),
+    }
+}
+
+/// Describes the pace and the composition of a mix.
+fn how(load: &Load) -> String {
+    let pace = pace(load);
+    match &load.operation {
+        Operation::Ycsb(YcsbLoad { mix, distribution, sizes, records, serializable, .. }) => {
+            let kind = if *serializable { "serializable" } else { "linearizable" };
+            format!("{pace}; {mix} of {records} records of {sizes} B, {distribution}, {kind} reads")
+        }
+        Operation::TxnMixed { ranges_per_put, .. } => format!("{pace}; {ranges_per_put} ranges per put"),
+        Operation::Kubernetes(KubernetesLoad { nodes, pods, churn, api_servers, .. }) => {
+            format!(
+                "{pace}; {nodes} nodes, {pods} pods, {churn} replaced per second, {api_servers} API servers"
+            )
+        }
+        _ => pace,
+    }
 }
 
 /// Runs to completion with the requested display and exporter.
 async fn shown(
     global: &Global,
-    title: &str,
     run: ActiveRun,
     background: impl Future<Output = String>,
 ) -> Result<Measurement, String> {
@@ -190,14 +197,9 @@ async fn shown(
     if let Some(exporter) = &exporter {
         note(&format!("metrics at http://{}/metrics", exporter.address()));
     }
-    let mut screen = (global.live && stderr().is_terminal())
-        .then(|| Screen::open(title.to_owned()))
-        .transpose()
-        .map_err(|error| format!("--live: {error}"))?;
-    let mut bar = screen.is_none().then(|| ProgressView::new("", WithoutTerminal::Lines));
+    let mut bar = ProgressView::new("", WithoutTerminal::Lines);
     let mut show = |run: &ActiveRun| {
-        bar.iter_mut().for_each(|bar| bar.show(run));
-        screen.iter_mut().for_each(|screen| screen.show(run));
+        bar.show(run);
         exporter.iter().for_each(|exporter| exporter.show(run));
     };
     let measurement = progress::run_shown(run, background, &mut show).await;
@@ -213,7 +215,7 @@ fn probes(global: &Global, cluster: &admin::ClusterView) -> Vec<Probe> {
     global.server_pids.iter().map(process).collect()
 }
 
-fn show(global: &Global, sent: &LoadPlan, shown: &ResultDocument<'_>, report: &Report) -> Result<(), String> {
+fn show(global: &Global, sent: &Run, shown: &ResultDocument<'_>, report: &Report) -> Result<(), String> {
     let json = global.json.as_ref().map_or(Ok(()), |path| {
         let endpoints = sent.endpoints.iter().map(ToString::to_string).collect();
         let (workload, conns, clients) = (sent.name(), sent.conns, sent.clients);

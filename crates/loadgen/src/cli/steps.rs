@@ -3,13 +3,13 @@
 use super::flags::Global;
 use super::flags::steps::StepFlags;
 use super::measure::{self, ProgressLines};
-use super::plans::row::{spec, title};
 use super::refusal::{ExitReason, of_flags};
 use super::{outputs, progress};
 use crate::compare::steps::{self, SteppedLoad};
 use crate::compare::{self, Subject, SubjectOrigin};
-use crate::run;
-use bench_report::model::SuiteResult;
+use crate::load::title;
+use crate::run::Run;
+use bench_report::model::{Load, SuiteResult};
 use std::process::ExitCode;
 
 const UNDECIDED_STATUS: u8 = 3;
@@ -18,22 +18,22 @@ const UNDECIDED_STATUS: u8 = 3;
 pub async fn run(
     global: &Global,
     flags: &StepFlags,
-    from: u64,
-    load: run::LoadPlan,
+    from: f64,
+    load: &Load,
+    run: Run,
 ) -> Result<ExitCode, ExitReason> {
     let rates = of_flags(flags.rates(from))?;
     outputs::check(&flags.outputs)?;
-    let (spec, title) = (spec(&load), title(&load));
-    let subject =
-        Subject { name: "cluster".into(), origin: SubjectOrigin::Endpoints(load.endpoints.clone()) };
-    let plan = compare::ComparisonPlan::of_steps(format!("{title}, by rate"), subject.clone(), load.threads);
+    let title = title(load, run.endpoints.len());
+    let subject = Subject { name: "cluster".into(), origin: SubjectOrigin::Endpoints(run.endpoints.clone()) };
+    let plan = compare::ComparisonPlan::of_steps(format!("{title}, by rate"), subject.clone(), run.threads);
     let mut report = compare::report(&plan, measure::command_line())?;
     report.suites.push(SuiteResult {
         id: "rates".into(),
         title: title.clone(),
         about: format!(
-            "One load at several rates, open loop: latency counts from the moment at which a request should have \
-             been sent. Each rate was sent for {:?} before it was measured for {:?}.",
+            "One load at several rates, open loop: latency counts from the intended send time. \
+             Each rate was measured for {1:?} after {0:?} of warm-up.",
             flags.warm_up_of_steps(),
             flags.step
         ),
@@ -41,8 +41,14 @@ pub async fn run(
         medium: None,
         rows: Vec::new(),
     });
-    let stepped =
-        SteppedLoad { rates, step: flags.step, warm_up: flags.warm_up_of_steps(), load, spec, title };
+    let stepped = SteppedLoad {
+        rates,
+        step: flags.step,
+        warm_up: flags.warm_up_of_steps(),
+        load: load.clone(),
+        run,
+        title,
+    };
     let mut lines = ProgressLines::default();
     let ended = tokio::select! {
         ended = steps::run(&plan, &subject, &stepped, &mut report, &mut lines) => ended.map(|()| true),

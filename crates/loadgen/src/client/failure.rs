@@ -9,7 +9,7 @@ pub struct CallFailure {
 }
 
 /// gRPC's status codes by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Code(pub u16);
 
 impl Code {

@@ -23,7 +23,7 @@ pub struct PartialReply {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteReply {
-    /// Revision of the response header; 0 if the reply has none.
+    /// Revision of the response header; 0 for streams, which are not decoded.
     pub revision: i64,
     /// Length of the body with its prefix.
     pub body_bytes: u64,
@@ -61,7 +61,10 @@ impl PartialReply {
                 "reply says {length} bytes and has {got} with its prefix"
             )));
         }
-        let revision = header_revision(&head[PREFIX_BYTES..]).unwrap_or(0);
+        let revision = header_revision(&head[PREFIX_BYTES..]).filter(|revision| *revision > 0);
+        let Some(revision) = revision else {
+            return Err(CallFailure::protocol("reply without a revision in its header"));
+        };
         Ok(CompleteReply { revision, body_bytes: self.body_bytes })
     }
 
@@ -208,10 +211,19 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_header_has_revision_zero() {
-        let mut reply = PartialReply::new();
-        reply.push(&body(&PutResponse::default()));
-        assert_eq!(reply.finish().map(|answer| answer.revision), Ok(0));
+    fn a_reply_without_a_positive_revision_is_a_protocol_failure() {
+        let messages = [
+            body(&PutResponse::default()),
+            body(&PutResponse { header: header(0), prev_kv: None }),
+            body(&PutResponse { header: header(-1), prev_kv: None }),
+            b"\0\0\0\0\x04\xff\xff\xff\xff".to_vec(),
+        ];
+        for message in messages {
+            let mut reply = PartialReply::new();
+            reply.push(&message);
+            let expected = CallFailure::protocol("reply without a revision in its header");
+            assert_eq!(reply.finish(), Err(expected), "{message:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::str::FromStr;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Timeout of a start, including elections and first syncs.
+/// Quota of every started member. With the default of 2 GB, etcd would reject the later writes of long rows.
+const QUOTA_BYTES: &str = "17179869184";
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 /// Number of log lines in the error of a failed member.
@@ -199,6 +201,7 @@ fn spawn(
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
     command.args(["--initial-cluster", initial_cluster, "--initial-cluster-state", "new"]);
+    command.args(["--quota-backend-bytes", QUOTA_BYTES]);
     if cluster.command.is_empty() {
         cluster.command = written_out(&command);
     }

@@ -6,6 +6,8 @@ use super::measure::Cost;
 use crate::run::recorder::{Lateness, Tally, UnansweredCalls};
 use crate::run::results::{HiddenStall, Measurement};
 use bench_report::model::Notice;
+use bench_report::number::counted;
+use bench_report::suite::REQUESTS_PER_CLIENT_MIN;
 use std::collections::BTreeMap;
 
 /// Maximum CPU share of a generator thread; above it, faster servers would not show.
@@ -16,8 +18,6 @@ const RATE_MIN: f64 = 0.95;
 const RUN_SECONDS_MIN: f64 = 1.0;
 /// Minimum duration of a compared row.
 pub const COMPARED_SECONDS_MIN: f64 = 3.0;
-/// With fewer requests per client, the first burst of all clients is most of the run.
-const REQUESTS_EACH_MIN: f64 = 5.0;
 /// Maximum CPU share of programs outside the comparison.
 const FOREIGN_CPU_MAX: f64 = 0.15;
 /// Maximum share of late requests.
@@ -51,20 +51,12 @@ pub struct Findings(BTreeMap<(usize, FindingKind), (Notice, usize)>);
 pub fn of(cost: &Cost) -> Vec<(FindingKind, Notice)> {
     let mut found = of_load(&cost.measurement);
     if let Some((measured, members)) = cost.unmeasured {
-        let text = format!(
-            "{measured} of {members} members were measured: figures of all members are left out; those that are not \
-             named in the endpoints could not be reached"
-        );
+        let text =
+            format!("{measured} of {members} members were reachable: metrics of all members are omitted");
         found.push((FindingKind::Unmeasured, Notice::warning(text)));
     }
     if let Some(reason) = &cost.lost {
-        found.push((FindingKind::Lost, Notice::warning(format!("no figures of the servers: {reason}"))));
-    }
-    let seconds = cost.measurement.wall.as_secs_f64();
-    let short = seconds < COMPARED_SECONDS_MIN && !cost.measurement.events;
-    if short && found.iter().all(|(kind, _)| *kind != FindingKind::TooShort) {
-        let text = format!("measured for {seconds:.2} s: too short to be compared");
-        found.push((FindingKind::TooShort, Notice::warning(text)));
+        found.push((FindingKind::Lost, Notice::warning(format!("no metrics of the servers: {reason}"))));
     }
     if cost.leader_changed {
         found.push((FindingKind::LeaderChanged, Notice::warning("the leader changed during a run")));
@@ -77,6 +69,19 @@ pub fn of(cost: &Cost) -> Vec<(FindingKind, Notice)> {
     found
 }
 
+/// Returns the findings of a round of a comparison, which must not be too short.
+pub fn of_compared(cost: &Cost) -> Vec<(FindingKind, Notice)> {
+    let mut found = of(cost);
+    let seconds = cost.measurement.wall.as_secs_f64();
+    let short = seconds < COMPARED_SECONDS_MIN && !cost.measurement.events;
+    if short && found.iter().all(|(kind, _)| *kind != FindingKind::TooShort) {
+        let text = format!("measured for {seconds:.2} s: too short to be compared");
+        found.push((FindingKind::TooShort, Notice::warning(text)));
+        found.sort_by_key(|(kind, _)| *kind);
+    }
+    found
+}
+
 /// Returns the findings of a load, which affect how its metrics are read.
 pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
     let tally = &measurement.tally;
@@ -84,18 +89,18 @@ pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
     let mut found = Vec::new();
     let first = measurement.tallies().find_map(|tally| tally.failures.first_key_value());
     if let Some((code, failures)) = first {
-        let text = format!("{failed} requests failed, the first of {code}: {}", failures.sample);
+        let text = format!("{failed} requests failed, first {code}: {}", failures.sample);
         found.push((FindingKind::Failed, Notice::error(text + &waits_of_failures(tally))));
     }
     if let Some(reason) = &measurement.partial {
-        let text = format!("ended after {succeeded} of {} requests: {reason}", measurement.planned);
+        let text = format!("stopped after {succeeded} of {} requests: {reason}", measurement.planned);
         found.push((FindingKind::Partial, Notice::error(text)));
     }
     let UnansweredCalls { count, unsent, waited_most_ns } = measurement.unanswered();
     if count > 0 {
         let text = format!(
-            "{count} requests that were due had no reply when the run ended ({unsent} were not even sent); they \
-             count with the time that they had waited, up to {:.1} ms",
+            "{count} due requests had no reply at the end of the run ({unsent} were not sent); \
+             latencies include their waits of up to {:.1} ms",
             waited_most_ns as f64 / 1e6
         );
         found.push((FindingKind::Unanswered, Notice::warning(text)));
@@ -105,10 +110,10 @@ pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
     found.extend(stood_still(measurement));
     found.extend(stalled(measurement));
     found.extend(rate_missed(measurement));
-    found.extend(pace(&tally.lateness, measurement.clients));
+    found.extend(pace(&tally.lateness, measurement.clients, measurement.closed_loop));
     if measurement.capped {
         let text = format!(
-            "ended by its time limit after {:.1} s: {} of {} requests",
+            "stopped by its time limit after {:.1} s: {} of {} requests",
             measurement.wall.as_secs_f64(),
             succeeded + tally.failed_len(),
             measurement.planned
@@ -121,14 +126,13 @@ pub fn of_load(measurement: &Measurement) -> Vec<(FindingKind, Notice)> {
 fn too_short(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let seconds = measurement.wall.as_secs_f64();
     let each = measurement.tally.counted_len() as f64 / measurement.clients.max(1) as f64;
-    let short = seconds < RUN_SECONDS_MIN || each < REQUESTS_EACH_MIN;
+    let short = seconds < RUN_SECONDS_MIN || each < REQUESTS_PER_CLIENT_MIN as f64;
     // Watcher events have no callers.
     let short = short && !measurement.events && measurement.clients > 0;
     short.then(|| {
         let text = format!(
-            "too short to mean much: {seconds:.2} s, {each:.1} requests for each of {} clients; its figures are \
-             those of the first moments",
-            measurement.clients
+            "run too short for reliable results: {seconds:.2} s, {each:.1} requests per client with {}",
+            counted(measurement.clients, "client")
         );
         (FindingKind::TooShort, Notice::warning(text))
     })
@@ -138,8 +142,7 @@ fn too_short(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
 fn saturated(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     (measurement.busiest_thread > GENERATOR_CPU_MAX).then(|| {
         let text = format!(
-            "the load generator's busiest thread of {} used {:.0} % of a processor: the rate is its limit, not the \
-             server's; try --threads",
+            "the busiest of {} load generator threads used {:.0} % of a processor: try --threads",
             measurement.threads,
             measurement.busiest_thread * 100.0
         );
@@ -153,7 +156,7 @@ fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let most = gaps.chain([measurement.tally.lateness.stood_still_most_ns]).max().unwrap_or(0);
     (most > 0).then(|| {
         let text = format!(
-            "the load generator itself stood still for {:.1} ms: latencies up to that are its own, not the server's",
+            "load generator stalled for {:.1} ms: latencies up to that may be its own",
             most as f64 / 1e6
         );
         (FindingKind::StoodStill, Notice::warning(text))
@@ -164,8 +167,8 @@ fn stood_still(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
 fn stalled(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     let HiddenStall { longest, requests, counted, time_share } = measurement.hidden_stall()?;
     let text = format!(
-        "no reply for {:.1} s; a closed loop counts {requests} slow requests of {counted}, for which its \
-         callers waited {:.1} % of their time; an open loop would count those that were due meanwhile too",
+        "{requests} of {counted} requests took up to {:.1} s, {:.1} % of the clients' time; \
+         an open loop would also count the requests that were due during that time",
         longest.as_secs_f64(),
         time_share * 100.0
     );
@@ -179,8 +182,7 @@ fn rate_missed(measurement: &Measurement) -> Option<(FindingKind, Notice)> {
     // A run of few requests is over with the last reply, some time after the last request was due.
     let missed = sent < intended * RATE_MIN && seconds > RUN_SECONDS_MIN && !measurement.events;
     missed.then(|| {
-        let text =
-            format!("{sent:.0} requests per second were sent, not the {intended:.0} that were intended");
+        let text = format!("sent {sent:.0} requests per second instead of {intended:.0}");
         (FindingKind::RateMissed, Notice::warning(text))
     })
 }
@@ -191,27 +193,27 @@ fn waits_of_failures(tally: &Tally) -> String {
         return String::new();
     }
     let [mean, most] = [waits.mean(), waits.max() as f64].map(|ns| ns / 1e6);
-    format!(" (they failed after {mean:.1} ms on average and {most:.1} ms at most)")
+    format!(" (after {mean:.1} ms on average, {most:.1} ms at most)")
 }
 
 /// Reports whether an intended pace was kept, and if not, whether the generator or its callers delayed it.
-fn pace(lateness: &Lateness, clients: usize) -> Vec<(FindingKind, Notice)> {
+fn pace(lateness: &Lateness, clients: usize, closed_loop: bool) -> Vec<(FindingKind, Notice)> {
     let mut found = Vec::new();
-    let Lateness { kept, late, late_most_ns, behind, behind_most_ns, .. } = *lateness;
-    let turns = (kept + behind) as f64;
+    let Lateness { kept, late, late_most_ns, overdue, overdue_most_ns, .. } = *lateness;
+    let turns = (kept + overdue) as f64;
     if late as f64 > turns * LATE_MAX {
         let text = format!(
-            "the load generator sent {late} requests later than intended though a caller was free, \
-             by up to {:.1} ms: its own delay, counted as the server's",
-            late_most_ns as f64 / 1e6
+            "client-side scheduling delay on {late} requests, up to {:.1} ms{}",
+            late_most_ns as f64 / 1e6,
+            if closed_loop { "" } else { ": latencies include it" }
         );
         found.push((FindingKind::GeneratorLate, Notice::warning(text)));
     }
-    if behind as f64 > turns * LATE_MAX {
+    if overdue as f64 > turns * LATE_MAX {
         let text = format!(
-            "{behind} requests found all {clients} callers busy and were sent up to {:.1} ms late; \
-             their latency counts from the intended moment",
-            behind_most_ns as f64 / 1e6
+            "{overdue} requests were sent up to {:.1} ms late because all {clients} clients were busy{}",
+            overdue_most_ns as f64 / 1e6,
+            if closed_loop { "" } else { ": latencies include it" }
         );
         found.push((FindingKind::CallersBusy, Notice::remark(text)));
     }
@@ -243,24 +245,26 @@ mod tests {
 
     #[test]
     fn busy_callers_are_distinguished_from_a_late_generator() {
-        let lateness = |late, behind| Lateness {
+        let lateness = |late, overdue| Lateness {
             kept: 900,
             late,
             late_most_ns: 5,
-            behind,
-            behind_most_ns: 2_000_000_000,
+            overdue,
+            overdue_most_ns: 2_000_000_000,
             stood_still_most_ns: 0,
         };
-        let kinds =
-            |lateness: &Lateness| pace(lateness, 7).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        let kinds = |lateness: &Lateness| {
+            pace(lateness, 7, false).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+        };
         assert_eq!(kinds(&lateness(0, 0)), []);
         assert_eq!(kinds(&lateness(100, 0)), [FindingKind::GeneratorLate]);
         assert_eq!(kinds(&lateness(0, 100)), [FindingKind::CallersBusy]);
-        let text = &pace(&lateness(0, 100), 7)[0].1.text;
-        assert!(
-            text.starts_with("100 requests found all 7 callers busy and were sent up to 2000.0 ms late"),
-            "{text}"
-        );
+        let text = |closed| pace(&lateness(0, 100), 7, closed)[0].1.text.clone();
+        let late = "100 requests were sent up to 2000.0 ms late because all 7 clients were busy";
+        assert_eq!((text(true), text(false)), (late.to_owned(), format!("{late}: latencies include it")));
+        let late = "client-side scheduling delay on 100 requests, up to 0.0 ms";
+        let text = |closed| pace(&lateness(100, 0), 7, closed)[0].1.text.clone();
+        assert_eq!((text(true), text(false)), (late.to_owned(), format!("{late}: latencies include it")));
     }
 
     #[test]
@@ -283,10 +287,7 @@ mod tests {
             frozen
         };
         let text = &of_load(&frozen(true))[0].1.text;
-        assert!(
-            text.starts_with("no reply for 2.0 s; a closed loop counts 10 slow requests of 2010"),
-            "{text}"
-        );
+        assert!(text.starts_with("10 of 2010 requests took up to 2.0 s"), "{text}");
         let mut still = whole();
         still.tally.stood_still(Duration::from_secs(2));
         for (measurement, kinds) in [
@@ -304,6 +305,16 @@ mod tests {
             let found: Vec<_> = of_load(&measurement).into_iter().map(|(kind, _)| kind).collect();
             assert_eq!(found, kinds);
         }
+    }
+
+    #[test]
+    fn only_rounds_of_a_comparison_are_too_short_to_be_compared() {
+        let mut tally = Tally::new();
+        (0..2_000).for_each(|_| tally.succeeded(1, Duration::from_millis(1), 0));
+        let wall = Duration::from_secs(2);
+        let cost = Cost::of_run(Measurement { tally, wall, clients: 1, ..Measurement::default() }, None);
+        assert_eq!(of(&cost).len(), 0);
+        assert!(of_compared(&cost)[0].1.text.ends_with("too short to be compared"));
     }
 
     #[test]

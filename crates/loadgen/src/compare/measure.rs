@@ -47,7 +47,7 @@ pub struct Cost {
     samples: Samples,
 }
 
-pub async fn run(side: &Side, plan: run::LoadPlan, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
+pub async fn run(side: &Side, plan: run::Run, monitor: &mut dyn Monitor) -> Result<Cost, run::Error> {
     let probes = side.probes();
     let leader = side.leader().await;
     let watchers = plan.watching.as_ref().map_or(0, |watching| watching.streams * watching.per_stream);
@@ -168,11 +168,15 @@ impl Cost {
         self.measurement.tally.taken_len()
     }
 
-    /// Adds a run of the same row against another member.
+    /// Adds a later run of the same row.
     pub fn merge(&mut self, other: Cost) {
         self.summed_per_second = self.summed_per_second.zip(other.summed_per_second).map(|(a, b)| a + b);
         let (ours, theirs) = (&mut self.measurement, other.measurement);
+        // The series over time is that of the first run.
+        let slices = ours.tally.slices.clone();
+        let last_sent = ours.wall + theirs.tally.last_sent;
         ours.tally.merge(&theirs.tally);
+        (ours.tally.slices, ours.tally.last_sent) = (slices, last_sent);
         ours.wall += theirs.wall;
         ours.busiest_thread = ours.busiest_thread.max(theirs.busiest_thread);
         ours.client_cpu += theirs.client_cpu;

@@ -10,7 +10,7 @@
 //!   touched.
 //! * Errors and lost writes of either side are part of the result.
 //! * A failed row is reported, and the next one is measured: a comparison of hours runs unattended.
-//! * A row that is too short is restarted with more requests, the same number for both sides.
+//! * A run of the published size that is too short is repeated, equally often on both sides.
 //! * A row has a budget of seconds. The row lists the reductions by the budget: requests of a run, rounds,
 //!   warm-up runs.
 
@@ -19,7 +19,6 @@ mod plan; // the plan, and the receiver of its progress
 mod cluster; // processes of a program
 mod side; // a system on a row
 
-mod load; // the workload of a row
 mod measure; // a run and its cost
 mod samples; // processor time and memory over time
 
@@ -37,7 +36,7 @@ pub use plan::{ComparisonPlan, ComparisonStep, Monitor, Subject, SubjectOrigin};
 
 use crate::server::machine;
 use bench_report::model::{
-    DiskInfo, FORMAT, MeasurementSetup, Notice, Placement, Report, RowResult, RowSpec, SideResult,
+    DiskInfo, FORMAT, Load, MeasurementSetup, Method, Notice, Placement, Report, RowResult, SideResult,
     SuiteResult,
 };
 use bench_report::suite::SuiteRow;
@@ -69,7 +68,7 @@ pub fn report(plan: &ComparisonPlan, command: String) -> Result<Report, String> 
         took_seconds: 0.0,
         machine,
         setup: MeasurementSetup {
-            members: plan.members.or(rows.map(|row| row.spec.members).max()).unwrap_or(1),
+            members: plan.members.or(rows.map(|row| row.method.members).max()).unwrap_or(1),
             rounds: plan.rounds.unwrap_or(bench_report::suite::ROUNDS),
             scale: plan.scale,
             run_seconds_max: plan.row_seconds,
@@ -96,7 +95,7 @@ pub fn build_commit() -> Option<String> {
 fn in_memory(disk: &DiskInfo) -> Option<Notice> {
     disk.is_memory().then(|| {
         Notice::warning(format!(
-            "{} is {}, in memory: a sync costs nothing there, and nothing survives a power failure.",
+            "{} is {}, in memory: syncs are free and writes are not durable.",
             disk.directory, disk.filesystem
         ))
     })
@@ -106,26 +105,25 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
     let mut notices = Vec::new();
     if plan.scale != 1.0 {
         notices.push(Notice::remark(format!(
-            "Totals are the published ones times {}; no row has fewer requests than clients.",
+            "Request totals are the published ones times {}, and at least five per client.",
             plan.scale
         )));
     }
     if let Some(seconds) = plan.row_seconds {
         notices.push(Notice::remark(format!(
-            "Each row was given {seconds} s of measuring, all sides and rounds together; \
-             rows that would have taken longer say what was cut."
+            "Each row had a time budget of {seconds} s over all sides and rounds; rows that needed more \
+             are marked. Rows with a published method ran completely."
         )));
     }
     if plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Program(_))) {
         notices.push(Notice::remark(
-            "Client and servers shared one machine: rates are the machine's as much as \
-             the server's; CPU per request and ratios say more.",
+            "Clients and servers shared one machine, which limits the rates; CPU per request and \
+             ratios are more reliable. All servers had a quota of 16 GiB.",
         ));
     }
     if plan.subjects.iter().any(|subject| matches!(subject.origin, SubjectOrigin::Endpoints(_))) {
         notices.push(Notice::remark(
-            "A cluster that was running already shows CPU and memory only if it serves /metrics, \
-             and not the bytes that it writes.",
+            "CPU and memory of an existing cluster require its /metrics; bytes written are unknown.",
         ));
     }
     notices
@@ -136,7 +134,7 @@ fn notices(plan: &ComparisonPlan) -> Vec<Notice> {
 pub fn resume(report: &mut Report, earlier: Report) -> Result<Vec<SuiteResult>, String> {
     let mut pairs = identity(report).into_iter().zip(identity(&earlier));
     if let Some(((what, now), (_, before))) = pairs.find(|(now, before)| now != before) {
-        return Err(format!("{what}: {now:?} now, {before:?} in the file; start another one"));
+        return Err(format!("{what}: {now:?} now, {before:?} in the file; start a new comparison"));
     }
     report.started_unix_seconds = earlier.started_unix_seconds;
     report.took_seconds = earlier.took_seconds;
@@ -233,7 +231,7 @@ pub async fn run(
         for row in &suite.rows {
             row_number += 1;
             let mut row = row.scaled(plan.scale, plan.rounds);
-            row.spec.members = plan.members.unwrap_or(row.spec.members);
+            row.method.members = plan.members.unwrap_or(row.method.members);
             let mut same = earlier.iter().filter(|other| is_suite(other, &suite.id, medium.as_deref()));
             let kept = same.find_map(|other| other.rows.iter().find(|kept| is_sound(kept, &row)));
             if let Some(kept) = kept {
@@ -241,13 +239,14 @@ pub async fn run(
                 continue;
             }
             let all = report.suites.iter().chain(earlier);
-            let known = measured_before(all, medium.as_deref(), &row.spec);
+            let known = measured_before(all, medium.as_deref(), &row);
             let result = empty_result(&row, report.sides.len());
             report.suites.last_mut().expect("pushed above").rows.push(result);
             match known {
                 Some((place, measured)) => {
                     let result = report.last_row();
-                    result.spec = RowSpec { sweep: result.spec.sweep.take(), ..measured.spec };
+                    result.method = Method { sweep: result.method.sweep.take(), ..measured.method };
+                    result.load = measured.load;
                     (result.sides, result.notices) = (measured.sides, measured.notices);
                     result.copied(place);
                 }
@@ -272,31 +271,30 @@ pub async fn run(
 
 /// Reports whether a row was measured completely with the current plan. Copies are made again.
 fn is_sound(measured: &RowResult, row: &SuiteRow) -> bool {
-    let is_same = measured.id == row.id && is_measured_as(&measured.spec, &row.spec);
+    let is_same = measured.id == row.id && is_measured_as(measured, row);
     is_same && measured.failed.is_none() && measured.copy_of.is_none()
 }
 
-/// Reports whether a row was planned as `planned`: it may have been lengthened, and warmed up for less.
-fn is_measured_as(measured: &RowSpec, planned: &RowSpec) -> bool {
-    let RowSpec { total, warm_up_total, .. } = *planned;
-    // One key per request remains that after a change of the total.
-    let keys = if measured.keys == measured.total { total } else { measured.keys };
-    RowSpec { total, keys, warm_up_total, ..measured.clone() } == *planned
+/// Reports whether a row was planned as `planned`: it may have been warmed up for less.
+fn is_measured_as(measured: &RowResult, planned: &SuiteRow) -> bool {
+    let key = |load: &Load, method: &Method| {
+        let method = Method { sweep: None, warm_up_total: 0, ..method.clone() };
+        (load.clone(), method)
+    };
+    key(&measured.load, &measured.method) == key(&planned.load, &planned.method)
 }
 
 /// Finds the complete result of a row with the same load on all sides.
 fn measured_before<'a>(
     suites: impl Iterator<Item = &'a SuiteResult>,
     medium: Option<&str>,
-    spec: &RowSpec,
+    planned: &SuiteRow,
 ) -> Option<(String, RowResult)> {
     let suites = suites.filter(|suite| suite.medium.as_deref() == medium);
     let rows = suites.flat_map(|suite| suite.rows.iter().map(move |row| (suite, row)));
-    let planned = RowSpec { sweep: None, ..spec.clone() };
     let (suite, row) = { rows }.find(|(_, row)| {
         let is_whole = row.failed.is_none() && row.sides.iter().all(|side| side.median.is_some());
-        let is_same = is_measured_as(&RowSpec { sweep: None, ..row.spec.clone() }, &planned);
-        is_whole && is_same && row.copy_of.is_none()
+        is_whole && is_measured_as(row, planned) && row.copy_of.is_none()
     })?;
     Some((format!("{}/{}", suite.id, row.id), row.clone()))
 }
@@ -305,8 +303,9 @@ fn empty_result(row: &SuiteRow, sides: usize) -> RowResult {
     RowResult {
         id: row.id.clone(),
         title: row.title.clone(),
-        spec: row.spec.clone(),
-        command: row.command(),
+        load: row.load.clone(),
+        method: row.method.clone(),
+        command: row.load.command(),
         published: row.published.clone(),
         sides: vec![SideResult::default(); sides],
         notices: Vec::new(),
@@ -389,7 +388,8 @@ mod tests {
         report.suites.truncate(1);
         report.suites[0].rows.truncate(1);
         let row = &mut report.suites[0].rows[0];
-        (row.id, row.spec, row.failed, row.copy_of) = (planned.id.clone(), planned.spec.clone(), None, None);
+        (row.id, row.failed, row.copy_of) = (planned.id.clone(), None, None);
+        (row.load, row.method) = (planned.load.clone(), planned.method.clone());
         let place = format!("{}/{}", report.suites[0].id, planned.id);
         type Change = fn(&mut RowResult);
         let cases: [(Change, [bool; 2]); 5] = [
@@ -398,28 +398,15 @@ mod tests {
             (|row| row.id = "x".into(), [false, true]),
             (|row| row.failed = Some("a member ended".into()), [false, false]),
             (|row| row.copy_of = Some("a/b".into()), [false, false]),
-            (|row| row.spec.value_bytes += 1, [false, false]),
+            (|row| row.load.value_bytes += 1, [false, false]),
         ];
         for (number, (change, expected)) in cases.into_iter().enumerate() {
             let mut report = report.clone();
             change(&mut report.suites[0].rows[0]);
             let row = &report.suites[0].rows[0];
-            let copied = measured_before(report.suites.iter(), None, &planned.spec);
+            let copied = measured_before(report.suites.iter(), None, &planned);
             assert_eq!([is_sound(row, &planned), copied.is_some()], expected, "{number}");
             assert!(number > 0 || copied.is_some_and(|(from, _)| from == place));
-        }
-    }
-
-    #[test]
-    fn a_lengthened_row_is_the_planned_one_with_its_keys() {
-        let suites = bench_report::suite::find(&["docs-3.2".into()]).unwrap();
-        let row = |id: &str| suites[0].rows.iter().find(|row| row.id == id).unwrap().scaled(1.0, None);
-        let (one_key, distinct) = (row("put-1-one-key"), row("put-1"));
-        for (measured, planned) in [(&one_key, &distinct), (&distinct, &one_key)] {
-            let mut longer = (*measured).clone();
-            longer.lengthen(70_000);
-            assert!(is_measured_as(&longer.spec, &measured.spec));
-            assert!(!is_measured_as(&longer.spec, &planned.spec));
         }
     }
 }

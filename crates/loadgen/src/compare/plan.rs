@@ -1,7 +1,7 @@
 //! The plan of a comparison, and the receiver of its progress.
 
-use super::load;
 use crate::client::endpoint::Endpoint;
+use crate::load;
 use crate::run::ActiveRun;
 use bench_report::model::Report;
 use bench_report::suite::Suite;
@@ -140,7 +140,7 @@ impl ComparisonPlan {
     fn check_prefix(&self) -> Result<(), String> {
         let rows = self.suites.iter().flat_map(|suite| &suite.rows);
         let mut rows = rows.map(|row| row.scaled(self.scale, self.rounds));
-        rows.try_for_each(|row| load::check_prefix(&row, &self.prefix))
+        rows.try_for_each(|row| load::check_prefix(&row.load, &row.id, &self.prefix))
     }
 }
 

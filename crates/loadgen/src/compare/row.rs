@@ -2,19 +2,17 @@
 //! sides.
 
 use super::findings::{self, Findings};
-use super::load::{self, PreparedRow};
 use super::measure::{self, Cost, curve};
 use super::plan::{ComparisonPlan, ComparisonStep, Monitor};
 use super::read_back::{self, WrittenPositions};
 use super::side::{self, Side};
 use crate::client::admin;
 use crate::client::endpoint::Endpoint;
+use crate::load::{self, Prepared};
 use crate::output::text::chain;
-use crate::run;
-use crate::run::gateway;
 use crate::run::results::Measurement;
-use crate::run::schedule::RunPace;
-use bench_report::model::{Notice, Report, RowOperation, RowProtocol, RowTarget};
+use crate::run::{self, EndpointTarget, Run, gateway};
+use bench_report::model::{Load, Notice, Protocol, Report, Target};
 use bench_report::suite::SuiteRow;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
@@ -29,18 +27,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 const LEASE_SECONDS: i64 = 24 * 3600;
 /// Lease TTL in an existing cluster, where leases are left to expire.
 const EXISTING_LEASE_SECONDS: i64 = 3600;
-/// Number of callers that write a history.
-const HISTORY_CLIENTS: usize = 500;
-const HISTORY_CONNS: usize = 10;
 /// Longer than etcd's members need to record a round trip.
 const ROUND_TRIPS_AWAITED: Duration = Duration::from_secs(40);
 const ROUND_TRIPS_RUN: Duration = Duration::from_secs(5);
 /// Parent directory of the members of a row without a disk.
 const RAM_DISK: &str = "/dev/shm";
-/// Margin of a lengthened row, because the speed of machines drifts by as much.
-const LONGER_BY: f64 = 1.7;
-/// Maximum factor in a single step.
-const LONGER_AT_MOST: f64 = 50.0;
+/// Margin of a repeated run, because the speed of machines drifts by as much.
+const REPEAT_MARGIN: f64 = 1.3;
+const REPEATS_MAX: f64 = 1000.0;
 /// Divisor of a row's budget for the warm-up.
 const WARM_UP_SHARE: u32 = 4;
 
@@ -60,6 +54,8 @@ enum Error {
     Run { name: String, source: run::Error },
     #[error("{name}")]
     Admin { name: String, source: admin::Error },
+    #[error("{name}")]
+    Prepare { name: String, source: load::Error },
 }
 
 /// A side while its row is measured.
@@ -73,7 +69,9 @@ struct Runner {
     services: Histogram<u64>,
     service_differs: bool,
     written: WrittenPositions,
-    prepared: PreparedRow,
+    prepared: Prepared,
+    /// Revision before the first run.
+    revision_before: i64,
     /// Growth in the first run, which creates the watchers.
     watcher_resident_bytes: Option<f64>,
 }
@@ -81,6 +79,12 @@ struct Runner {
 impl Budget {
     pub fn new(seconds: Option<f64>) -> Self {
         Self { limit: seconds.map(Duration::from_secs_f64), used: Duration::ZERO }
+    }
+
+    /// Returns the budget of a row. A row with a published method runs it completely.
+    pub fn of(seconds: Option<f64>, row: &SuiteRow) -> Self {
+        let has_method = row.warm_up_runs > 0 && row.method.rounds_published == Some(row.method.rounds);
+        Self::new(seconds.filter(|_| !has_method))
     }
 
     fn left(&self) -> Option<Duration> {
@@ -155,7 +159,7 @@ impl Rounds<'_> {
         for runner in &mut self.runners {
             runner.prepare(self.plan, &self.row).await?;
         }
-        let mut budget = Budget::new(self.plan.row_seconds);
+        let mut budget = Budget::of(self.plan.row_seconds, &self.row);
         self.warm_up(&mut budget).await?;
         tokio::time::sleep(PAUSE).await;
         self.rounds(budget).await?;
@@ -182,23 +186,22 @@ impl Rounds<'_> {
                 monitor.step(&ComparisonStep {
                     side: &runner.name,
                     round: 0,
-                    rounds: row.spec.rounds,
+                    rounds: row.method.rounds,
                     ..*step
                 });
-                let cost = runner.run(plan, row, row.spec.total, Some(ROUND_TRIPS_RUN), *monitor).await?;
-                runner.note_written(&cost);
+                runner.run(plan, row, row.load.total, Some(ROUND_TRIPS_RUN), *monitor).await?;
             };
             let side = &mut report.last_row().sides[runner.index];
             let last = side.rounds.last_mut().zip(counted);
             let Some((last, counted)) = last else { continue };
             measure::add_round_trips(&mut last.metrics, &counted);
-            side.update(row.spec.rounds_as);
+            side.update(row.method.rounds_as);
             if runs == 0 {
                 continue;
             }
             let text = format!(
-                "{}: the load went on for {:.0} s after its rounds, until its members had measured the round \
-                 trips between them.",
+                "{}: the load continued for {:.0} s after its rounds until a member had measured \
+                 a round trip to another one.",
                 runner.name,
                 begin.elapsed().as_secs_f64()
             );
@@ -212,22 +215,22 @@ impl Rounds<'_> {
         let in_memory = ComparisonPlan { data_dir: RAM_DISK.into(), wal_dir: None, ..self.plan.clone() };
         let plan = if self.row.ram_disk { &in_memory } else { self.plan };
         if self.row.ram_disk {
-            let text = format!("Started members kept their files in {RAM_DISK}, as the published ones did.");
+            let text = format!("Members stored their files in {RAM_DISK}, as published.");
             self.report.last_row().notices.push(Notice::remark(text));
         }
         for (index, subject) in self.plan.subjects.iter().enumerate() {
             self.monitor.step(&ComparisonStep { side: &subject.name, ..self.step });
-            let needs_gateway = self.row.spec.protocol == RowProtocol::HttpJson;
+            let needs_gateway = self.row.load.protocol == Protocol::HttpJson;
             if let Some(reason) = without_gateway[index].as_ref().filter(|_| needs_gateway) {
                 self.report.last_row().sides[index].left_out = Some(reason.clone());
                 continue;
             }
-            let side = Side::start(plan, subject, self.row.spec.members).await?;
+            let side = Side::start(plan, subject, self.row.method.members).await?;
             let described = &mut self.report.sides[index];
             described.version.clone_from(&side.version);
             described.command = described.command.take().or_else(|| side.command());
             if needs_gateway && let Err(reason) = gateway::probe(&side.endpoints()[0]).await {
-                let reason = format!("{} offers no JSON over HTTP/1.1: {reason}", subject.name);
+                let reason = format!("{} has no JSON gateway: {reason}", subject.name);
                 self.report.last_row().sides[index].left_out = Some(reason.clone());
                 without_gateway[index] = Some(reason);
                 continue;
@@ -241,39 +244,43 @@ impl Rounds<'_> {
 
     async fn rounds(&mut self, mut budget: Budget) -> Result<(), Error> {
         let Self { plan, row, report, monitor, step, runners, findings } = self;
-        let (sides, rounds, planned) = (runners.len(), row.spec.rounds, row.spec.total);
+        let (sides, rounds) = (runners.len(), row.method.rounds);
         let mut longest = Duration::ZERO;
-        let mut round = 1;
-        while round <= rounds {
+        // Runs of the published size in each round.
+        let mut repeats = 1;
+        for round in 1..=rounds {
             if round > 1 && !budget.has(longest) {
-                let text = format!("{} of {rounds} rounds: the row's budget was used up.", round - 1);
+                let text = format!("{} of {rounds} rounds: the row's time budget was used up.", round - 1);
                 report.last_row().notices.push(Notice::remark(text));
                 break;
             }
             let begin = Instant::now();
-            let mut costs = Vec::with_capacity(sides);
+            let mut costs: Vec<Cost> = Vec::with_capacity(sides);
             for (turn, runner) in runners.iter_mut().enumerate() {
                 monitor.step(&ComparisonStep { side: &runner.name, round, rounds, ..*step });
-                let share = budget.share((rounds - round + 1) * sides - turn);
-                let cost = runner.run(plan, row, row.spec.total, share, *monitor).await?;
+                let share = budget.share(((rounds - round + 1) * sides - turn) * repeats);
+                let cost = runner.run(plan, row, row.load.total, share, *monitor).await?;
                 budget.used += cost.measurement.wall;
                 costs.push(cost);
             }
-            if let Some(total) = longer_total(&costs, row, plan.round_seconds).filter(|_| round == 1) {
-                runners.iter_mut().zip(&costs).for_each(|(runner, cost)| runner.note_written(cost));
-                row.lengthen(total);
-                let result = report.last_row();
-                (result.spec.total, result.spec.keys) = (row.spec.total, row.spec.keys);
-                result.command = row.command();
-                continue;
+            if round == 1 {
+                repeats = repeats_needed(&costs, plan.round_seconds);
+            }
+            for (runner, cost) in runners.iter_mut().zip(&mut costs) {
+                for _ in 1..repeats {
+                    let share = budget.share((rounds - round + 1) * sides * repeats);
+                    let more = runner.run(plan, row, row.load.total, share, *monitor).await?;
+                    budget.used += more.measurement.wall;
+                    cost.merge(more);
+                }
             }
             for (runner, cost) in runners.iter_mut().zip(costs) {
-                let found = findings::of(&cost);
+                let found = findings::of_compared(&cost);
                 findings.add(runner.index, &found);
                 let mut measured = cost.round(runner.side.rest_resident_bytes);
                 measured.metrics.watcher_resident_bytes = runner.watcher_resident_bytes;
                 measured.notices = found.into_iter().map(|(_, notice)| notice).collect();
-                report.last_row().sides[runner.index].add(measured, row.spec.rounds_as);
+                report.last_row().sides[runner.index].add(measured, row.method.rounds_as);
                 runner.keep(&cost);
             }
             longest = longest.max(begin.elapsed());
@@ -282,11 +289,12 @@ impl Rounds<'_> {
                 side.curve = curve(&runner.latencies);
                 side.service_curve = runner.service_differs.then(|| curve(&runner.services));
             }
-            round += 1;
         }
-        let total = row.spec.total;
-        if total != planned {
-            let text = format!("{total} requests a round instead of {planned}, which were over too soon.");
+        if repeats > 1 {
+            let text = format!(
+                "Each round is {repeats} runs of {} requests, because one run is shorter than {} s.",
+                row.load.total, plan.round_seconds
+            );
             report.last_row().notices.push(Notice::remark(text));
         }
         Ok(())
@@ -301,8 +309,7 @@ impl Rounds<'_> {
         let mut sent = 0;
         for done in 0..runs {
             if done > 0 && !part.has(longest) {
-                let text =
-                    format!("{done} of {runs} runs of warming up: the row's budget has no more for it.");
+                let text = format!("{done} of {runs} warm-up runs: the row's time budget was used up.");
                 report.last_row().notices.push(Notice::remark(text));
                 break;
             }
@@ -311,32 +318,44 @@ impl Rounds<'_> {
                 monitor.step(&ComparisonStep {
                     side: &runner.name,
                     round: 0,
-                    rounds: row.spec.rounds,
+                    rounds: row.method.rounds,
                     ..*step
                 });
                 let share = part.share((runs - done) * sides - turn);
                 let cost = runner.run(plan, row, row.warm_up_run_total(), share, *monitor).await?;
                 part.used += cost.measurement.wall;
-                runner.note_written(&cost);
             }
             sent += row.warm_up_run_total();
             longest = longest.max(begin.elapsed());
         }
-        report.last_row().spec.warm_up_total = sent;
+        report.last_row().method.warm_up_total = sent;
         budget.used += part.used;
         Ok(())
     }
 
     async fn read_back(&mut self) -> Result<(), Error> {
         for runner in self.runners.iter().filter(|_| self.row.is_read_back()) {
-            let checked = read_back::check(&runner.side, &self.row, &runner.prepared, &runner.written).await;
+            let checked = read_back::check(
+                &runner.side,
+                &self.row,
+                &runner.prepared,
+                &runner.written,
+                runner.revision_before,
+            )
+            .await;
             let checked = checked.map_err(|source| Error::Admin { name: runner.name.clone(), source })?;
             let result = self.report.last_row();
             if !checked.is_good() {
                 let what = checked.sample.clone().unwrap_or_else(|| {
-                    format!("{} keys, expected {}", checked.keys_found, checked.keys_expected)
+                    format!(
+                        "{} keys and {} revisions, expected {} and {}",
+                        checked.keys_found,
+                        checked.revisions_found,
+                        checked.keys_expected,
+                        checked.revisions_expected
+                    )
                 });
-                result.notices.push(Notice::error(format!("{}: the store is wrong: {what}", runner.name)));
+                result.notices.push(Notice::error(format!("{}: wrong store content: {what}", runner.name)));
             }
             result.sides[runner.index].read_back = Some(checked);
         }
@@ -344,19 +363,17 @@ impl Rounds<'_> {
     }
 }
 
-/// Returns a larger total for a row whose fastest side needs less than `seconds_min`.
-fn longer_total(costs: &[Cost], row: &SuiteRow, seconds_min: f64) -> Option<u64> {
+/// Returns how many runs the fastest side needs for `seconds_min`.
+fn repeats_needed(costs: &[Cost], seconds_min: f64) -> usize {
     let is_fit = |cost: &Cost| {
         let Measurement { events, capped, partial, .. } = &cost.measurement;
         !events && !capped && partial.is_none() && cost.measurement.failed_len() == 0
     };
     let seconds = costs.iter().map(|cost| cost.measurement.wall.as_secs_f64()).fold(f64::INFINITY, f64::min);
     if seconds >= seconds_min || costs.is_empty() || !costs.iter().all(is_fit) {
-        return None;
+        return 1;
     }
-    // The first requests of a run are slower, so a very short run underestimates the rate.
-    let factor = (LONGER_BY * seconds_min / seconds).clamp(LONGER_BY, LONGER_AT_MOST);
-    Some((row.spec.total as f64 * factor).ceil() as u64)
+    (REPEAT_MARGIN * seconds_min / seconds).clamp(1.0, REPEATS_MAX).ceil() as usize
 }
 
 impl Runner {
@@ -372,7 +389,8 @@ impl Runner {
             services,
             service_differs: false,
             written: WrittenPositions::default(),
-            prepared: PreparedRow::default(),
+            prepared: Prepared::default(),
+            revision_before: 0,
             watcher_resident_bytes: None,
         }
     }
@@ -386,42 +404,20 @@ impl Runner {
         if !is_local {
             self.prepared.prefix = plan.prefix.clone();
         }
-        let put = first.put(load::read_key(&row.spec, &self.prepared), load::read_value(&row.spec));
-        put.await.map_err(failed)?;
-        if row.spec.operation == RowOperation::LeaseKeepAlive {
-            let seconds = if is_local { LEASE_SECONDS } else { EXISTING_LEASE_SECONDS };
-            let leases = first.grant_leases(row.spec.clients, seconds).await.map_err(failed)?;
-            self.prepared.leases = leases.into();
-        }
-        if row.spec.operation == RowOperation::WatchHistory {
-            let revision = first.revision().await.map_err(failed)? + 1;
-            self.prepared.history = (revision, self.write_history(plan, row, &everyone).await?);
-        }
-        self.endpoints = match row.spec.target {
-            RowTarget::All | RowTarget::EachSummed => everyone,
-            RowTarget::Leader => {
+        let value = vec![b'x'; row.method.stored_value_bytes.max(row.load.value_bytes)];
+        first.put(load::read_key(&row.load, &self.prepared), value.into()).await.map_err(failed)?;
+        let seconds = if is_local { LEASE_SECONDS } else { EXISTING_LEASE_SECONDS };
+        let created = self.prepared.create(&row.load, &everyone, seconds).await;
+        created.map_err(|source| Error::Prepare { name: self.name.clone(), source })?;
+        self.revision_before = first.revision().await.map_err(failed)?;
+        self.endpoints = match row.load.target {
+            Target::All | Target::EachSummed => everyone,
+            Target::Leader => {
                 let cluster = admin::cluster(&everyone).await.map_err(failed)?;
                 vec![cluster.leader().map_err(failed)?.clone()]
             }
         };
         Ok(())
-    }
-
-    /// Writes the events that the row reads; returns their number.
-    async fn write_history(
-        &self,
-        plan: &ComparisonPlan,
-        row: &SuiteRow,
-        to: &[Endpoint],
-    ) -> Result<u64, Error> {
-        let events = load::events(&row.spec, &self.prepared);
-        let mut run = run::LoadPlan::new(to[0].clone(), events, row.spec.total);
-        run.endpoints = to.to_vec();
-        (run.conns, run.clients, run.threads) = (HISTORY_CONNS, HISTORY_CLIENTS, plan.threads);
-        run.request_timeout = Some(REQUEST_TIMEOUT);
-        let written = tokio::task::spawn_blocking(|| run.measure()).await.expect("a run does not panic");
-        let written = written.map_err(|source| Error::Run { name: self.name.clone(), source })?;
-        Ok(written.tally.succeeded_len())
     }
 
     /// Runs `total` requests: against all endpoints, or for a summed row against each member separately.
@@ -433,36 +429,30 @@ impl Runner {
         seconds_max: Option<Duration>,
         monitor: &mut dyn Monitor,
     ) -> Result<Cost, Error> {
-        let parts: Vec<Vec<Endpoint>> = match row.spec.target {
-            RowTarget::All | RowTarget::Leader => vec![self.endpoints.clone()],
-            RowTarget::EachSummed => self.endpoints.iter().map(|endpoint| vec![endpoint.clone()]).collect(),
+        let parts: Vec<Vec<Endpoint>> = match row.load.target {
+            Target::All | Target::Leader => vec![self.endpoints.clone()],
+            Target::EachSummed => self.endpoints.iter().map(|endpoint| vec![endpoint.clone()]).collect(),
         };
         let share = seconds_max.map(|seconds| seconds / parts.len() as u32);
+        // At most one client per request.
+        let clients = row.load.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
+        let load = Load { total, clients, conns: row.load.conns.min(clients), ..row.load.clone() };
+        // Other values in each run: a write that is not executed leaves an older value.
+        self.prepared.seed += 1;
         let mut whole: Option<Cost> = None;
         for endpoints in parts {
-            let workload = load::workload(&row.spec, &self.prepared);
-            let mut run = run::LoadPlan::new(endpoints[0].clone(), workload, total);
-            run.pace = row.spec.rate.map_or(RunPace::Unlimited, RunPace::Open);
-            run.watching = load::watching(&row.spec, &self.prepared, total);
-            run.endpoints = endpoints;
-            run.protocol = row.spec.protocol;
-            if row.spec.target == RowTarget::Leader && run.can_follow_leader() {
+            let mut run = Run::of(&load, endpoints, &self.prepared);
+            if load::follows_leader(&load, &run) {
                 run.endpoints = self.side.all_endpoints();
-                run.target = run::EndpointTarget::Leader;
+                run.target = EndpointTarget::Leader;
             }
-            // At most one caller per request.
-            run.clients = row.spec.clients.min(usize::try_from(total).unwrap_or(usize::MAX)).max(1);
-            run.conns = row.spec.conns.min(run.clients);
-            run.connect = row.spec.connect;
-            run.threads = plan.threads;
-            if row.spec.operation == RowOperation::WatchHistory {
-                run.total = 0;
-            }
-            run.seconds_max = share;
+            (run.threads, run.seconds_max) = (plan.threads, share);
             run.request_timeout = Some(REQUEST_TIMEOUT);
             let cost = measure::run(&self.side, run, monitor).await;
             let mut cost = cost.map_err(|source| Error::Run { name: self.name.clone(), source })?;
-            if row.spec.target == RowTarget::EachSummed {
+            let sent = cost.sent();
+            self.written.add(sent, cost.measurement.tally.failed_positions());
+            if row.load.target == Target::EachSummed {
                 cost.summed_per_second = Some(cost.measurement.per_second());
             }
             self.watcher_resident_bytes = self.watcher_resident_bytes.or(cost.watcher_resident_bytes);
@@ -479,11 +469,6 @@ impl Runner {
         self.latencies.add(&tally.latencies_ns).expect("both histograms resize themselves");
         self.services.add(&tally.services_ns).expect("both histograms resize themselves");
         self.service_differs |= cost.service_differs();
-        self.note_written(cost);
-    }
-
-    fn note_written(&mut self, cost: &Cost) {
-        self.written.add(cost.sent(), cost.measurement.tally.failed_positions());
     }
 }
 
@@ -502,6 +487,15 @@ mod tests {
     }
 
     #[test]
+    fn a_published_method_runs_completely() {
+        let suites = bench_report::suite::find(&["arm-graviton2".into(), "core".into()]).unwrap();
+        let of =
+            |suite: usize, rounds| Budget::of(Some(1.0), &suites[suite].rows[0].scaled(1.0, rounds)).left();
+        let limit = Some(Duration::from_secs(1));
+        assert_eq!((of(0, None), of(0, Some(3)), of(1, None)), (None, limit, limit));
+    }
+
+    #[test]
     fn a_budget_without_a_limit_is_never_used_up() {
         let budget = Budget::new(None);
         assert_eq!(budget.share(3), None);
@@ -509,23 +503,20 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_over_too_soon_gets_more_requests() {
-        let core = bench_report::suite::find(&["core".into()]).unwrap();
-        let mut row = core[0].rows[0].scaled(1.0, None);
-        row.spec.total = 1000;
+    fn a_short_run_is_repeated_equally_often_on_both_sides() {
         let run =
             |seconds: f64| Measurement { wall: Duration::from_secs_f64(seconds), ..Measurement::default() };
         let capped = || Measurement { capped: true, ..run(1.0) };
-        for (sides, longer) in [
-            (vec![run(3.0), run(9.0)], None),
-            (vec![run(4.0), run(1.0)], Some(5100)),
-            (vec![run(2.99), run(3.0)], Some(1706)),
-            (vec![run(0.001), run(0.001)], Some(50_000)),
-            (vec![run(1.0), capped()], None),
+        for (sides, repeats) in [
+            (vec![run(3.0), run(9.0)], 1),
+            (vec![run(4.0), run(1.0)], 4),
+            (vec![run(2.99), run(3.0)], 2),
+            (vec![run(0.001), run(0.001)], 1000),
+            (vec![run(1.0), capped()], 1),
         ] {
             let costs: Vec<_> = sides.into_iter().map(|side| Cost::of_run(side, None)).collect();
-            assert_eq!(longer_total(&costs, &row, 3.0), longer);
-            assert_eq!(longer_total(&costs, &row, 0.0), None);
+            assert_eq!(repeats_needed(&costs, 3.0), repeats);
+            assert_eq!(repeats_needed(&costs, 0.0), 1);
         }
     }
 }

@@ -8,13 +8,12 @@ use super::findings::{self, FindingKind, Findings};
 use super::measure::{self, Cost, curve};
 use super::plan::{ComparisonPlan, ComparisonStep, Monitor, Subject};
 use super::side::Side;
-use crate::run;
+use crate::run::Run;
 use crate::run::results::{KindResults, Measurement};
-use crate::run::schedule::RunPace;
 use crate::server::ServerFigures;
 use crate::stats::percentile;
 use bench_report::metric::Middle;
-use bench_report::model::{Notice, Report, RowResult, RowSpec, SideResult, StepSeconds, Sweep};
+use bench_report::model::{Load, Method, Notice, Pace, Report, RowResult, SideResult, StepSeconds, Sweep};
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug)]
@@ -31,10 +30,10 @@ pub struct SteppedLoad {
     pub rates: Rates,
     pub step: Duration,
     pub warm_up: Duration,
-    /// Load; total, pace and endpoints are set per step.
-    pub load: run::LoadPlan,
-    /// Description of its rows in the report.
-    pub spec: RowSpec,
+    /// The load of the report.
+    pub load: Load,
+    /// Its run; total and pace are set per step.
+    pub run: Run,
     pub title: String,
 }
 
@@ -48,7 +47,7 @@ pub async fn run(
     monitor: &mut dyn Monitor,
 ) -> Result<(), String> {
     let begin = Instant::now();
-    let side = Side::start(plan, subject, stepped.spec.members).await;
+    let side = Side::start(plan, subject, stepped.run.endpoints.len()).await;
     let side = side.map_err(|error| error.to_string())?;
     report.sides[0].version.clone_from(&side.version);
     report.setup.members = side.cluster_len.unwrap_or(side.members().len());
@@ -86,20 +85,22 @@ pub fn rows_of_run(
     measurement: &Measurement,
     spent: Option<ServerFigures>,
     foreign_cpu: Option<f64>,
-    spec: &RowSpec,
+    load: &Load,
     title: &str,
 ) -> Vec<RowResult> {
     let members = spent.iter().flat_map(|spent| &spent.processes).map(|process| process.name.clone());
     let members: Vec<_> = members.collect();
-    let row = |id: String, title: String, rate: Option<f64>, cost: Cost, notices: Vec<Notice>| {
+    let row = |id: String, title: String, cost: Cost, notices: Vec<Notice>| {
         let mut result = SideResult { members: members.clone(), ..side_of(&cost) };
         result.add(cost.round(None), Middle::Median);
         let planned = cost.measurement.planned;
+        let id_is_run = id == "run";
         RowResult {
             id,
             title,
-            spec: RowSpec { rate, total: planned, total_published: planned, ..spec.clone() },
-            command: String::new(),
+            load: Load { total: planned, ..load.clone() },
+            method: Method { rounds: 1, total_published: planned, ..Method::default() },
+            command: if id_is_run { load.command() } else { String::new() },
             published: Vec::new(),
             sides: vec![result],
             notices,
@@ -110,14 +111,14 @@ pub fn rows_of_run(
     let mut whole = Cost::of_run(measurement.clone(), spent);
     whole.foreign_cpu = foreign_cpu;
     let notices = findings::of(&whole).into_iter().map(|(_, notice)| notice).collect();
-    let mut rows = vec![row("run".into(), title.into(), spec.rate, whole, notices)];
+    let mut rows = vec![row("run".into(), title.into(), whole, notices)];
     for (number, part) in measurement.parts.iter().enumerate() {
         let planned = part.tally.succeeded_len() + part.tally.failed_len();
         let KindResults { tally, wall, .. } = part.clone();
         let whole = Measurement { tally, wall, planned, ..Measurement::default() };
         let id = format!("kind-{}", number + 1);
         if planned > 0 {
-            rows.push(row(id, part.kind().to_owned(), None, Cost::of_run(whole, None), Vec::new()));
+            rows.push(row(id, part.kind().to_owned(), Cost::of_run(whole, None), Vec::new()));
         }
     }
     rows
@@ -163,12 +164,12 @@ async fn one(
     report: &mut Report,
     monitor: &mut dyn Monitor,
 ) -> Result<TrialOutcome, String> {
-    let load = run::LoadPlan {
+    let load = Run {
         total: ((rate * stepped.step.as_secs_f64()).round() as u64).max(1),
-        pace: RunPace::Open(rate),
+        pace: Pace::Open(rate),
         seconds_max: Some(stepped.step * 2),
         warm_up: stepped.warm_up,
-        ..stepped.load.clone()
+        ..stepped.run.clone()
     };
     let cost = measure::run(side, load, monitor).await.map_err(|error| error.to_string())?;
     let outcome = slo.map_or(TrialOutcome::Met, |slo| outcome(&cost, slo));
@@ -274,13 +275,13 @@ fn row(
     RowResult {
         id: format!("rate-{rate:.0}"),
         title: format!("{}, {rate:.0} requests/s intended", stepped.title),
-        spec: RowSpec {
-            rate: Some(rate),
-            total: planned,
+        load: Load { pace: Pace::Open(rate), total: planned, ..stepped.load.clone() },
+        method: Method {
+            members: side.cluster_len.unwrap_or(side.members().len()),
+            rounds: 1,
             total_published: planned,
             sweep: Some(sweep),
-            members: side.cluster_len.unwrap_or(side.members().len()),
-            ..stepped.spec.clone()
+            ..Method::default()
         },
         command: String::new(),
         published: Vec::new(),

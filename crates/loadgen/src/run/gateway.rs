@@ -179,10 +179,10 @@ async fn open(endpoint: &Endpoint, counters: &Arc<WorkerCounters>) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::LoadPlan;
+    use crate::run::Run;
     use crate::workload::Writes;
-    use crate::workload::keys::KeyOrder;
-    use bench_report::model::RowProtocol;
+    use bench_report::model::KeyOrder;
+    use bench_report::model::Protocol;
     use bench_report::model::Values;
     use std::io::{Read, Write};
     use std::time::Instant;
@@ -210,7 +210,7 @@ mod tests {
         (endpoint, requests)
     }
 
-    fn plan(endpoint: Endpoint) -> LoadPlan {
+    fn plan(endpoint: Endpoint) -> Run {
         let writes = Writes {
             key_bytes: 2,
             value_bytes: 3,
@@ -220,11 +220,11 @@ mod tests {
             values: Values::Same,
             seed: 1,
         };
-        LoadPlan {
-            protocol: RowProtocol::HttpJson,
+        Run {
+            protocol: Protocol::HttpJson,
             conns: 3,
             clients: 3,
-            ..LoadPlan::new(endpoint, Workload::Put(writes), 30)
+            ..Run::new(endpoint, Workload::Put(writes), 30)
         }
     }
 
@@ -249,8 +249,7 @@ mod tests {
     #[test]
     fn a_warm_up_uses_the_connections_of_the_run() {
         let (endpoint, requests) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
-        let measurement =
-            LoadPlan { warm_up: Duration::from_millis(100), ..plan(endpoint) }.measure().unwrap();
+        let measurement = Run { warm_up: Duration::from_millis(100), ..plan(endpoint) }.measure().unwrap();
         assert_eq!((measurement.tally.succeeded_len(), measurement.tally.counted_len()), (30, 30));
         assert!(requests.lock().unwrap().len() > 30);
     }
@@ -269,7 +268,7 @@ mod tests {
     fn a_request_without_an_answer_in_time_is_a_failure() {
         let (endpoint, _) = server("");
         let request_timeout = Some(Duration::from_millis(20));
-        let run = LoadPlan { request_timeout, total: 6, ..plan(endpoint) }.start().unwrap();
+        let run = Run { request_timeout, total: 6, ..plan(endpoint) }.start().unwrap();
         let begin = Instant::now();
         while !run.progress().finished && begin.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(1));
@@ -290,7 +289,7 @@ mod tests {
                 // Closed without a response.
             }
         });
-        let run = LoadPlan { patience: Duration::from_millis(300), ..plan(endpoint) }.start().unwrap();
+        let run = Run { patience: Duration::from_millis(300), ..plan(endpoint) }.start().unwrap();
         let begin = Instant::now();
         while !run.progress().finished && begin.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));
@@ -305,7 +304,7 @@ mod tests {
         for limit in [None, Some(Duration::from_millis(50))] {
             let (endpoint, _) = server("");
             let patience = Duration::from_millis(150);
-            let run = LoadPlan { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
+            let run = Run { seconds_max: limit, patience, total: 6, ..plan(endpoint) }.start().unwrap();
             if limit.is_none() {
                 std::thread::sleep(Duration::from_millis(200));
                 let of = run.by_endpoint().remove(0).waiting;

@@ -10,7 +10,6 @@
 pub mod recorder; // results of a worker
 pub mod results; // results of a run
 pub mod schedule; // send slots and pacing
-pub mod stages; // changing rates
 
 mod plan; // definition of a run
 
@@ -26,7 +25,7 @@ pub mod watchers; // watch streams and their awaited events
 mod running; // results so far, and the final ones
 mod start; // connections and threads
 
-pub use plan::{EndpointTarget, Error, LoadPlan};
+pub use plan::{EndpointTarget, Error, Run};
 pub(crate) use running::process_cpu;
 pub use running::{ActiveRun, OfEndpoint, RunProgress};
 pub use start::PreparedRun;

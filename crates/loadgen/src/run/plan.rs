@@ -3,11 +3,11 @@
 use crate::client::endpoint::Endpoint;
 use crate::run::gateway;
 use crate::run::recorder::FailedCalls;
-use crate::run::schedule::RunPace;
 use crate::run::watchers::{Awaits, OpenWatchers};
 use crate::run::worker::CallObserver;
 use crate::workload::Workload;
-use bench_report::model::{Connect, RowProtocol};
+use bench_report::model::Pace;
+use bench_report::model::{Connect, Protocol};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub enum EndpointTarget {
 
 /// Definition of a run.
 #[derive(Clone)]
-pub struct LoadPlan {
-    pub protocol: RowProtocol,
+pub struct Run {
+    pub protocol: Protocol,
     pub endpoints: Vec<Endpoint>,
     pub target: EndpointTarget,
     /// Connection objects, each with one HTTP/2 connection per endpoint.
@@ -38,7 +38,7 @@ pub struct LoadPlan {
     pub total: u64,
     /// Requests start only within this time; those in flight are awaited for `patience`.
     pub seconds_max: Option<Duration>,
-    pub pace: RunPace,
+    pub pace: Pace,
     /// Duration of an uncounted warm-up of the same load and connections.
     pub warm_up: Duration,
     /// A call without a reply for this long has failed. etcd's tool waits forever.
@@ -63,7 +63,7 @@ pub enum Error {
     Worker(#[source] std::io::Error),
 }
 
-impl LoadPlan {
+impl Run {
     /// Total of a load without a fixed number of requests: it is stopped by its time limit, or by watchers
     /// that have received their events.
     pub const OPEN_END: u64 = u64::MAX / 2;
@@ -71,7 +71,7 @@ impl LoadPlan {
     /// Returns a plan with a single caller that sends `total` requests to an endpoint.
     pub fn new(endpoint: Endpoint, workload: Workload, total: u64) -> Self {
         Self {
-            protocol: RowProtocol::Grpc,
+            protocol: Protocol::Grpc,
             endpoints: vec![endpoint],
             target: EndpointTarget::All,
             conns: 1,
@@ -81,7 +81,7 @@ impl LoadPlan {
             workload,
             total,
             seconds_max: None,
-            pace: RunPace::Unlimited,
+            pace: Pace::Unlimited,
             warm_up: Duration::ZERO,
             request_timeout: None,
             failed_calls: FailedCalls::Apart,
@@ -91,23 +91,23 @@ impl LoadPlan {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Refused(reason));
         match self {
-            LoadPlan { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
-            LoadPlan { clients: 0, .. } => refuse("0 clients would send nothing".into()),
-            LoadPlan { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
-            LoadPlan { threads: 0, .. } => refuse("0 threads would send nothing".into()),
-            LoadPlan { conns, clients, .. } if conns > clients => {
+            Run { endpoints, .. } if endpoints.is_empty() => refuse("no endpoint given".into()),
+            Run { clients: 0, .. } => refuse("0 clients would send nothing".into()),
+            Run { conns: 0, .. } => refuse("0 connections cannot carry a request".into()),
+            Run { threads: 0, .. } => refuse("0 threads would send nothing".into()),
+            Run { conns, clients, .. } if conns > clients => {
                 refuse(format!("{conns} connections are more than {clients} clients can use"))
             }
-            LoadPlan { protocol: RowProtocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
+            Run { protocol: Protocol::HttpJson, workload, .. } if !gateway::carries(workload) => {
                 refuse(format!("{} is not offered over HTTP/1.1 with JSON", workload.name()))
             }
-            LoadPlan { connect: Connect::One, workload, .. } if workload.needs_tasks() => {
+            Run { connect: Connect::One, workload, .. } if workload.needs_tasks() => {
                 refuse(format!("{} connects to all endpoints", workload.name()))
             }
-            LoadPlan { target: EndpointTarget::Leader, .. } if !self.can_follow_leader() => {
+            Run { target: EndpointTarget::Leader, .. } if !self.can_follow_leader() => {
                 refuse("this load cannot follow the leader".into())
             }
             _ => Ok(()),
@@ -116,7 +116,7 @@ impl LoadPlan {
 
     /// Reports whether requests can follow the leader; callers with a task each stay on their connection.
     pub fn can_follow_leader(&self) -> bool {
-        let with_tasks = self.protocol == RowProtocol::HttpJson || self.workload.needs_tasks();
+        let with_tasks = self.protocol == Protocol::HttpJson || self.workload.needs_tasks();
         !with_tasks && self.watching.is_none()
     }
 

@@ -10,10 +10,9 @@
 //!   at which a connection accepted it. In a closed loop with free connections both are equal.
 
 use crate::client::failure::{CallFailure, Code};
+use crate::stats::percentile;
 use crate::stats::slices::Slices;
-use crate::stats::{pairs, percentile};
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -35,24 +34,20 @@ pub enum FailedCalls {
 }
 
 /// Results of a run, or of a worker's part of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Tally {
     /// Latencies of all counted requests: successful ones, those without a reply at the end of the run or
     /// their time limit, and failed ones if the run requests it.
-    #[serde(with = "pairs")]
     pub latencies_ns: Histogram<u64>,
     succeeded: u64,
     /// Due requests without a reply at the end of the run.
     pub unanswered: UnansweredCalls,
     /// Waits of failed calls, from the time at which their latency would start.
-    #[serde(with = "pairs")]
     pub failed_ns: Histogram<u64>,
     /// Durations since a connection accepted the request.
-    #[serde(with = "pairs")]
     pub services_ns: Histogram<u64>,
     /// Requests sent later than intended.
     pub delayed: u64,
-    #[serde(skip)]
     pub slices: Slices,
     pub lateness: Lateness,
     /// Mean and sum of squared deviations, updated incrementally (Welford) to avoid a loss of digits.
@@ -60,6 +55,8 @@ pub struct Tally {
     squares_ns: f64,
     fastest_ns: u64,
     pub slowest_ns: u64,
+    /// Time at which the last request was sent, since the start of the run.
+    pub last_sent: Duration,
     pub body_bytes: u64,
     /// Additional attempts of transactions.
     pub retries: u64,
@@ -67,7 +64,6 @@ pub struct Tally {
     pub seconds: BTreeMap<u64, Second>,
     pub failures: BTreeMap<Code, Failures>,
     /// Positions whose call failed or had no reply at the end, up to a limit.
-    #[serde(skip)]
     failed_positions: Vec<u64>,
 }
 
@@ -92,7 +88,7 @@ pub struct Start {
 }
 
 /// Precision of an intended pace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
     /// Slots for which a caller waited.
     pub kept: u64,
@@ -100,14 +96,14 @@ pub struct Lateness {
     pub late: u64,
     pub late_most_ns: u64,
     /// Slots sent late because every caller was busy.
-    pub behind: u64,
-    pub behind_most_ns: u64,
+    pub overdue: u64,
+    pub overdue_most_ns: u64,
     /// Longest time for which a thread of the load generator was runnable without running.
     pub stood_still_most_ns: u64,
 }
 
 /// Requests that started in the same second of wall time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second {
     pub count: u64,
     pub least_ns: u64,
@@ -116,7 +112,7 @@ pub struct Second {
 }
 
 /// Due requests without a reply at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnansweredCalls {
     pub count: u64,
     /// Number of these that were never sent.
@@ -126,7 +122,7 @@ pub struct UnansweredCalls {
 }
 
 /// Failed calls with the same code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failures {
     pub count: u64,
     /// First message.
@@ -154,6 +150,7 @@ impl Tally {
             squares_ns: 0.0,
             fastest_ns: u64::MAX,
             slowest_ns: 0,
+            last_sent: Duration::ZERO,
             body_bytes: 0,
             retries: 0,
             seconds: BTreeMap::new(),
@@ -183,6 +180,8 @@ impl Tally {
         let latency_ns = nanos(sample.latency);
         self.seconds.entry(sample.unix_second).or_insert(Second::EMPTY).merge(&Second::of(latency_ns));
         self.slices.add(sample.began, latency_ns);
+        let sent = (sample.began + sample.latency).saturating_sub(sample.service);
+        self.last_sent = self.last_sent.max(sent);
         self.latencies_ns.record(latency_ns).expect(RESIZES);
         let distance = latency_ns as f64 - self.mean_ns;
         self.mean_ns += distance / self.latencies_ns.len() as f64;
@@ -223,9 +222,9 @@ impl Tally {
     }
 
     /// Counts a slot that a busy caller started late.
-    pub fn fell_behind(&mut self, behind: Duration) {
-        self.lateness.behind += 1;
-        self.lateness.behind_most_ns = self.lateness.behind_most_ns.max(nanos(behind));
+    pub fn started_late(&mut self, overdue: Duration) {
+        self.lateness.overdue += 1;
+        self.lateness.overdue_most_ns = self.lateness.overdue_most_ns.max(nanos(overdue));
     }
 
     pub fn failed(&mut self, failure: &CallFailure) {
@@ -271,6 +270,7 @@ impl Tally {
         self.lateness.merge(&other.lateness);
         self.fastest_ns = self.fastest_ns.min(other.fastest_ns);
         self.slowest_ns = self.slowest_ns.max(other.slowest_ns);
+        self.last_sent = self.last_sent.max(other.last_sent);
         self.body_bytes += other.body_bytes;
         self.retries += other.retries;
         for (&second, values) in &other.seconds {
@@ -378,8 +378,8 @@ impl Lateness {
         self.kept += other.kept;
         self.late += other.late;
         self.late_most_ns = self.late_most_ns.max(other.late_most_ns);
-        self.behind += other.behind;
-        self.behind_most_ns = self.behind_most_ns.max(other.behind_most_ns);
+        self.overdue += other.overdue;
+        self.overdue_most_ns = self.overdue_most_ns.max(other.overdue_most_ns);
         self.stood_still_most_ns = self.stood_still_most_ns.max(other.stood_still_most_ns);
     }
 }
@@ -506,7 +506,7 @@ mod tests {
         let mut tally = Tally::new();
         tally.kept_pace(Duration::from_micros(80));
         tally.kept_pace(Duration::from_millis(3));
-        tally.fell_behind(Duration::from_millis(40));
+        tally.started_late(Duration::from_millis(40));
         tally.stood_still(Duration::from_millis(700));
         let mut merged = Tally::new();
         merged.merge(&tally);
@@ -514,8 +514,8 @@ mod tests {
             kept: 2,
             late: 1,
             late_most_ns: 3_000_000,
-            behind: 1,
-            behind_most_ns: 40_000_000,
+            overdue: 1,
+            overdue_most_ns: 40_000_000,
             stood_still_most_ns: 700_000_000,
         };
         assert_eq!(merged.lateness, lateness);

@@ -1,9 +1,7 @@
 //! Results of a run: results of its threads, merged by role and kind.
 
 use crate::run::recorder::{Tally, UnansweredCalls};
-use bench_report::model::Machine;
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// A shorter wait is a slow request.
@@ -13,6 +11,8 @@ const STALLED_MIN: f64 = 0.1;
 /// Minimum ratio of the time share of slow requests to their share of all requests; below it, percentiles
 /// show them.
 const UNDERSTATED_MIN: f64 = 10.0;
+/// Multiple of the median latency from which a call is slow.
+const SLOW_FACTOR: u64 = 10;
 /// Title of the puts whose events are measured.
 pub const PUTS: &str = "Put summary:";
 
@@ -29,7 +29,7 @@ pub type ThreadTallies = (Vec<Tally>, Instant);
 pub type ThreadEnded = (ThreadTallies, f64);
 
 /// The result of a run.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Measurement {
     pub tally: Tally,
     /// Time from the common start to the last response.
@@ -43,19 +43,14 @@ pub struct Measurement {
     /// Intended requests per second, if the run had a pace.
     pub intended_per_second: Option<f64>,
     pub clients: usize,
-    #[serde(default)]
     pub conns: usize,
-    /// Machines of all agents, if agents sent the load.
-    #[serde(default)]
-    pub machines: Vec<Machine>,
     /// True if callers waited for a reply before the next request.
-    #[serde(default)]
     pub closed_loop: bool,
     /// Bytes of all connections, including HTTP/2 framing.
     pub sent_bytes: u64,
     pub received_bytes: u64,
     pub planned: u64,
-    /// True if [`super::LoadPlan::seconds_max`] stopped it before its total.
+    /// True if [`super::Run::seconds_max`] stopped it before its total.
     pub capped: bool,
     /// Reason if the run stopped before its total.
     pub partial: Option<String>,
@@ -64,7 +59,7 @@ pub struct Measurement {
     pub parts: Vec<KindResults>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct KindResults {
     /// Heading of its report.
     pub title: String,
@@ -145,6 +140,23 @@ impl Measurement {
         is_of_many.then_some(stall)
     }
 
+    /// Returns the latencies of a closed loop with those of the requests that its clients did not send while
+    /// they waited: HdrHistogram's correction by the interval at which a client sends while no call is slow.
+    /// For events, returns the latencies of their puts.
+    pub fn corrected(&self) -> Option<Histogram<u64>> {
+        let puts = || self.parts.iter().find(|part| part.title == PUTS).map(|part| &part.tally);
+        let tally = if self.events { puts()? } else { &self.tally };
+        if !self.closed_loop || self.clients == 0 || tally.counted_len() == 0 {
+            return None;
+        }
+        let slow_ns = tally.percentile_ns(50.0).saturating_mul(SLOW_FACTOR);
+        let (slow, share) = self.slow(&tally.latencies_ns, slow_ns.max(1));
+        let others = (tally.counted_len() - slow).max(1) as f64;
+        let clients_ns = self.wall.as_nanos() as f64 * self.clients as f64;
+        let interval_ns = clients_ns * (1.0 - share).max(0.0) / others;
+        Some(tally.latencies_ns.clone_correct((interval_ns as u64).max(tally.percentile_ns(50.0)).max(1)))
+    }
+
     /// Returns the number of calls that took at least `least` nanoseconds, and their share of the time of
     /// all callers.
     pub fn slow(&self, times: &Histogram<u64>, least: u64) -> (u64, f64) {
@@ -156,9 +168,13 @@ impl Measurement {
         (calls, waited_ns / (self.wall.as_nanos() as f64 * self.clients as f64))
     }
 
-    /// Returns the successful requests per second.
+    /// Returns the successful requests per second. With an intended rate, the time ends a typical latency
+    /// after the last request was sent: the wait for a single lost reply is not part of the rate.
     pub fn per_second(&self) -> f64 {
-        self.tally.succeeded_len() as f64 / self.wall.as_secs_f64()
+        let sending = self.tally.last_sent + Duration::from_nanos(self.tally.percentile_ns(50.0));
+        let is_paced = self.intended_per_second.is_some() && !self.events && !self.tally.last_sent.is_zero();
+        let seconds = if is_paced { sending.min(self.wall) } else { self.wall };
+        self.tally.succeeded_len() as f64 / seconds.as_secs_f64()
     }
 
     /// Returns the number of failures of all kinds.
@@ -187,5 +203,35 @@ impl Measurement {
     /// Returns the processor time of this process per successful request.
     pub fn client_cpu_micros(&self) -> f64 {
         self.client_cpu.as_secs_f64() * 1e6 / self.tally.succeeded_len() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_reply_does_not_lower_the_rate() {
+        let start = Instant::now();
+        let began = crate::run::recorder::Start::new(start);
+        let mut tally = Tally::new();
+        for position in 0..800 {
+            let sent = start + Duration::from_millis(5 * position);
+            let took = Duration::from_millis(if position == 400 { 12_000 } else { 2 });
+            tally.record(&began.sample(sent, sent, sent + took, 0));
+        }
+        let wall = Duration::from_secs(14);
+        let run = |intended_per_second| Measurement {
+            tally: tally.clone(),
+            wall,
+            clients: 10,
+            intended_per_second,
+            ..Measurement::default()
+        };
+        assert!((run(Some(200.0)).per_second() - 200.0).abs() < 0.5, "{}", run(Some(200.0)).per_second());
+        assert!(
+            (run(None).per_second() - 57.1).abs() < 0.1,
+            "a closed loop without a rate has no other time"
+        );
     }
 }

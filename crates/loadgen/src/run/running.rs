@@ -1,15 +1,16 @@
 //! A run in progress: its results so far, and the final measurement.
 
 use super::leader::LeaderWatch;
-use super::plan::{Error, LoadPlan};
+use super::plan::{Error, Run};
 use super::recorder::{Start, Tally};
 use super::results::{self, KindResults, Measurement, MergedResults, Role, ThreadEnded};
-use super::schedule::{RunPace, Schedule};
+use super::schedule::Schedule;
 use super::watchers::{self, Awaits, Ledger};
 use crate::client::endpoint::Endpoint;
 use crate::client::failure::Code;
 use crate::stats::histogram::StepCounts;
 use crate::stats::progress::{Control, WaitingCalls, WorkerCounters};
+use bench_report::model::Pace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -29,7 +30,7 @@ pub(super) struct Thread {
 }
 
 pub struct ActiveRun {
-    pub(super) plan: LoadPlan,
+    pub(super) plan: Run,
     pub(super) control: Arc<Control>,
     pub(super) threads: Vec<Thread>,
     pub(super) schedule: Arc<Schedule>,
@@ -98,7 +99,7 @@ impl ActiveRun {
         let failed: u64 = self.counters().map(WorkerCounters::failed).sum();
         let total = match (self.total(), self.plan.seconds_max) {
             // Extrapolated to the remaining time at the rate so far.
-            (LoadPlan::OPEN_END, Some(seconds)) => {
+            (Run::OPEN_END, Some(seconds)) => {
                 let passed = self.start.elapsed().as_secs_f64() / seconds.as_secs_f64();
                 ((answered + failed) as f64 / passed.clamp(1e-3, 1.0)) as u64
             }
@@ -159,11 +160,10 @@ impl ActiveRun {
             threads: self.plan.threads,
             clients: self.plan.clients,
             conns: self.plan.conns,
-            closed_loop: matches!(self.plan.pace, RunPace::Unlimited | RunPace::AtMost(_)),
+            closed_loop: matches!(self.plan.pace, Pace::Unlimited | Pace::AtMost(_)),
             intended_per_second: match self.plan.pace {
-                RunPace::Unlimited => None,
-                RunPace::AtMost(per_second) | RunPace::Open(per_second) => Some(per_second),
-                RunPace::Stages(stages) => Some(stages.total() as f64 / stages.duration().as_secs_f64()),
+                Pace::Unlimited => None,
+                Pace::AtMost(per_second) | Pace::Open(per_second) => Some(per_second),
             },
             ..Measurement::default()
         };
@@ -207,7 +207,7 @@ impl ActiveRun {
         let ended = measurement.tally.succeeded_len() + measurement.tally.failed_len();
         // For a load without a total, the number of due requests.
         let due = ended + measurement.tally.unanswered.count;
-        measurement.planned = if planned == LoadPlan::OPEN_END { due } else { planned };
+        measurement.planned = if planned == Run::OPEN_END { due } else { planned };
         measurement.partial = self.control.reason().filter(|_| ended < planned);
         let is_short = measurement.partial.is_none() && ended < measurement.planned;
         measurement.capped = is_short && self.plan.seconds_max.is_some() && !is_sent;
@@ -215,7 +215,7 @@ impl ActiveRun {
     }
 }
 
-impl LoadPlan {
+impl Run {
     /// Returns the separately reported results.
     fn parts(
         &self,

@@ -7,29 +7,17 @@
 //!
 //! Independent of requests, connections and results. Time is an argument.
 
-use super::stages::Stages;
 use crate::stats::progress::WaitingCalls;
+use bench_report::model::Pace;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RunPace {
-    /// No pacing: the next request follows the reply.
-    Unlimited,
-    /// Maximum rate per second; latency counts from sending.
-    AtMost(f64),
-    /// Rate per second; latency counts from the intended send time.
-    Open(f64),
-    /// Like `Open`, with changing rates.
-    Stages(Stages),
-}
 
 /// Send slots of a run, shared by all workers.
 #[derive(Debug)]
 pub struct Schedule {
     total: u64,
     taken: AtomicU64,
-    pace: RunPace,
+    pace: Pace,
     start: Instant,
     /// Time limit, after which no slots are assigned.
     until: Option<Instant>,
@@ -48,14 +36,11 @@ pub struct SendSlot {
     pub from_due: bool,
 }
 
-impl RunPace {
-    /// Returns the due time of a position in an open loop, since the start.
-    fn when(&self, position: u64) -> Duration {
-        match self {
-            RunPace::Open(per_second) => Duration::from_secs_f64(position as f64 / per_second),
-            RunPace::Stages(stages) => stages.when(position),
-            RunPace::Unlimited | RunPace::AtMost(_) => Duration::ZERO,
-        }
+/// Returns the due time of a position in an open loop, since the start.
+fn when(pace: Pace, position: u64) -> Duration {
+    match pace {
+        Pace::Open(per_second) => Duration::from_secs_f64(position as f64 / per_second),
+        Pace::Unlimited | Pace::AtMost(_) => Duration::ZERO,
     }
 }
 
@@ -68,7 +53,7 @@ impl SendSlot {
 
 impl Schedule {
     /// Creates a schedule; an open loop counts from `start`.
-    pub fn new(total: u64, pace: RunPace, start: Instant) -> Self {
+    pub fn new(total: u64, pace: Pace, start: Instant) -> Self {
         Self { total, taken: AtomicU64::new(0), pace, start, until: None, token_at: AtomicU64::new(0) }
     }
 
@@ -98,9 +83,9 @@ impl Schedule {
             return None;
         }
         let (due, from_due) = match self.pace {
-            RunPace::Unlimited => (None, false),
-            RunPace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
-            RunPace::Open(_) | RunPace::Stages(_) => (Some(self.start + self.pace.when(position)), true),
+            Pace::Unlimited => (None, false),
+            Pace::AtMost(per_second) => (self.reserve_token(per_second, now), false),
+            Pace::Open(_) => (Some(self.start + when(self.pace, position)), true),
         };
         // A slot after the time limit would delay its caller, and the run.
         let in_time = due.zip(self.until).is_none_or(|(due, until)| due < until);
@@ -120,14 +105,13 @@ impl Schedule {
         let passed = end.saturating_duration_since(self.start);
         let ended = ended.saturating_duration_since(self.start);
         let due = match self.pace {
-            RunPace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
-            RunPace::Stages(stages) => stages.due(passed),
-            RunPace::Unlimited | RunPace::AtMost(_) => 0,
+            Pace::Open(per_second) => (passed.as_secs_f64() * per_second).ceil() as u64,
+            Pace::Unlimited | Pace::AtMost(_) => 0,
         };
         let (from, to) = (self.taken.load(Relaxed), due.min(self.total));
         let pace = self.pace;
         (from..to).map(move |position| {
-            let due = pace.when(position);
+            let due = when(pace, position);
             (position, due, ended.saturating_sub(due))
         })
     }
@@ -161,7 +145,7 @@ mod tests {
     #[test]
     fn turns_are_numbered_without_gaps_and_end_at_the_total() {
         let start = Instant::now();
-        let schedule = Schedule::new(3, RunPace::Unlimited, start);
+        let schedule = Schedule::new(3, Pace::Unlimited, start);
         let positions: Vec<_> =
             std::iter::from_fn(|| schedule.take(start)).map(|turn| turn.position).collect();
         assert_eq!(positions, [0, 1, 2]);
@@ -171,7 +155,7 @@ mod tests {
     #[test]
     fn a_limited_rate_spaces_turns_evenly_and_starts_at_once() {
         let start = Instant::now();
-        let schedule = Schedule::new(4, RunPace::AtMost(100.0), start);
+        let schedule = Schedule::new(4, Pace::AtMost(100.0), start);
         let dues: Vec<_> =
             std::iter::from_fn(|| schedule.take(start)).map(|turn| millis(start, turn)).collect();
         assert_eq!(dues, [None, Some(10), Some(20), Some(30)]);
@@ -180,7 +164,7 @@ mod tests {
     #[test]
     fn unused_tokens_do_not_accumulate() {
         let start = Instant::now();
-        let schedule = Schedule::new(10, RunPace::AtMost(100.0), start);
+        let schedule = Schedule::new(10, Pace::AtMost(100.0), start);
         let late = start + Duration::from_secs(5);
         let dues: Vec<_> = (0..3).map(|_| millis(start, schedule.take(late).expect("ten turns"))).collect();
         assert_eq!(dues, [None, Some(5010), Some(5020)]);
@@ -189,7 +173,7 @@ mod tests {
     #[test]
     fn turns_of_an_open_loop_are_due_by_the_clock_and_not_by_replies() {
         let start = Instant::now();
-        let schedule = Schedule::new(10, RunPace::Open(1000.0), start);
+        let schedule = Schedule::new(10, Pace::Open(1000.0), start);
         let late = start + Duration::from_secs(5);
         for position in 0..5 {
             let turn = schedule.take(late).expect("ten turns");
@@ -202,7 +186,7 @@ mod tests {
     fn a_schedule_ends_at_its_time_limit_even_if_turns_are_left() {
         let start = Instant::now();
         let until = start + Duration::from_secs(1);
-        let schedule = Schedule::new(10, RunPace::Unlimited, start).until(Some(until));
+        let schedule = Schedule::new(10, Pace::Unlimited, start).until(Some(until));
         assert!(schedule.take(start).is_some());
         assert_eq!(schedule.take(until), None);
     }
@@ -210,7 +194,7 @@ mod tests {
     #[test]
     fn no_turn_is_due_after_the_time_limit() {
         let start = Instant::now();
-        for pace in [RunPace::Open(10.0), RunPace::AtMost(10.0)] {
+        for pace in [Pace::Open(10.0), Pace::AtMost(10.0)] {
             let schedule = Schedule::new(10, pace, start).until(Some(start + Duration::from_millis(250)));
             let taken = std::iter::from_fn(|| schedule.take(start)).count();
             assert_eq!(taken, 3, "{pace:?}");
@@ -227,18 +211,18 @@ mod tests {
             let unsent = schedule.unsent(start + Duration::from_millis(450));
             unsent.map(|(_, _, wait)| wait.as_millis()).collect::<Vec<_>>()
         };
-        assert_eq!(waits(RunPace::Open(10.0), None, 2), [250, 150, 50]);
+        assert_eq!(waits(Pace::Open(10.0), None, 2), [250, 150, 50]);
         // No further slots are due after the time limit, but waits grow while replies are missing.
-        assert_eq!(waits(RunPace::Open(10.0), Some(250), 1), [350, 250]);
-        assert_eq!(waits(RunPace::Open(10.0), None, 7), [0; 0]);
-        assert_eq!(waits(RunPace::Open(1000.0), None, 9), [441]);
-        assert_eq!(waits(RunPace::AtMost(10.0), None, 2), [0; 0]);
+        assert_eq!(waits(Pace::Open(10.0), Some(250), 1), [350, 250]);
+        assert_eq!(waits(Pace::Open(10.0), None, 7), [0; 0]);
+        assert_eq!(waits(Pace::Open(1000.0), None, 9), [441]);
+        assert_eq!(waits(Pace::AtMost(10.0), None, 2), [0; 0]);
     }
 
     #[test]
     fn threads_share_one_rate() {
         let start = Instant::now();
-        let schedule = Schedule::new(400, RunPace::AtMost(1000.0), start);
+        let schedule = Schedule::new(400, Pace::AtMost(1000.0), start);
         let mut dues: Vec<u128> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4)
                 .map(|_| {

@@ -8,7 +8,7 @@ use super::callers::tasks::{Tasks, Terms};
 use super::callers::ycsb::YcsbCaller;
 use super::gateway;
 use super::leader::LeaderWatch;
-use super::plan::{EndpointTarget, Error, LoadPlan};
+use super::plan::{EndpointTarget, Error, Run};
 use super::results::{Measurement, Role, ThreadEnded, ThreadTallies};
 use super::running::{ActiveRun, Begin, Thread, process_cpu};
 use super::schedule::Schedule;
@@ -20,7 +20,7 @@ use crate::client::link::Link;
 use crate::stats::progress::{Control, WorkerCounters};
 use crate::stats::stillness::thread_cpu;
 use crate::workload::Workload;
-use bench_report::model::{Connect, RowProtocol};
+use bench_report::model::{Connect, Protocol};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// A run with open connections and watchers.
 pub struct PreparedRun {
-    plan: LoadPlan,
+    plan: Run,
     control: Arc<Control>,
     threads: Vec<Thread>,
     ledger: Option<Arc<Ledger>>,
@@ -60,7 +60,7 @@ enum Carrier {
     Watchers(Option<Box<Watchers>>),
 }
 
-impl LoadPlan {
+impl Run {
     /// Opens all connections and watchers.
     pub fn prepare(mut self) -> Result<PreparedRun, Error> {
         self.check()?;
@@ -211,12 +211,12 @@ impl LoadPlan {
             _ => {}
         }
         match self.protocol {
-            RowProtocol::Grpc => {
+            Protocol::Grpc => {
                 let mut worker = Worker::new(self.setup(share)?);
                 worker.connect().await?;
                 Ok(Carrier::Grpc(Box::new(worker)))
             }
-            RowProtocol::HttpJson => {
+            Protocol::HttpJson => {
                 let callers = share.of(self.clients).count();
                 let (source, workload) = (self.workload.source(share.thread), self.workload.clone());
                 let opening = gateway::connect(

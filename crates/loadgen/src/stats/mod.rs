@@ -1,7 +1,6 @@
 //! Statistics that threads share or merge. Independent of the rest of this crate.
 
 pub mod histogram; // coarse latency counts
-pub mod pairs; // histograms as values
 pub mod percentile; // definition of percentiles
 pub mod progress; // counters of a run in progress
 pub mod slices; // latencies over time

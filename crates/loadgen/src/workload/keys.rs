@@ -8,19 +8,12 @@
 //! * Sequential keys are a pure function of the position: workers share no state.
 //! * Random keys retain the buffer between requests, one buffer per worker.
 
+use bench_report::model::KeyOrder;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 /// Longest varint of a 64-bit number.
 pub const VARINT_BYTES_MAX: usize = 10;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyOrder {
-    /// 0, 1, 2, … and again from the start.
-    Sequential,
-    /// Uniform, with repetition.
-    Random,
-}
 
 /// Key generator of a worker.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ pub mod ycsb; // the core workloads of YCSB
 
 use api::etcdserverpb::request_op::Request as Op;
 use api::etcdserverpb::{LeaseKeepAliveRequest, RangeRequest, RequestOp, TxnRequest};
-use bench_report::model::Values;
+use bench_report::model::{KeyOrder, Values};
 use bytes::Bytes;
 use frame::Template;
-use keys::{KeyOrder, KeySequence};
+use keys::KeySequence;
 use kubernetes::Kubernetes;
 use prost::Message;
 use rand::rngs::SmallRng;

@@ -13,11 +13,12 @@
 //!
 //! Independent of connections and time.
 
-use crate::workload::keys::{KeyOrder, KeySequence};
+use crate::workload::keys::KeySequence;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse};
+use bench_report::model::{Isolation, KeyOrder, Locker};
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -39,29 +40,6 @@ pub struct Stm {
     pub isolation: Isolation,
     pub locker: Locker,
     pub seed: u64,
-}
-
-/// Conditions of a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolation {
-    /// No condition.
-    ReadCommitted,
-    /// Read keys are unchanged; reads may be of different revisions.
-    RepeatableReads,
-    /// Read keys are unchanged, and all reads are of the same revision.
-    Serializable,
-    /// Like `Serializable`, and written keys have not changed since that revision.
-    SerializableSnapshot,
-}
-
-/// The lock around a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locker {
-    None,
-    /// The recipe of etcd's Go client: a key, a lease and a watch.
-    Client,
-    /// The lock service.
-    Rpc,
 }
 
 /// A transaction, over all its attempts.
@@ -114,12 +92,10 @@ impl Stm {
     }
 }
 
-impl Isolation {
-    fn is_serializable(self) -> bool {
-        match self {
-            Isolation::ReadCommitted | Isolation::RepeatableReads => false,
-            Isolation::Serializable | Isolation::SerializableSnapshot => true,
-        }
+fn is_serializable(isolation: Isolation) -> bool {
+    match isolation {
+        Isolation::ReadCommitted | Isolation::RepeatableReads => false,
+        Isolation::Serializable | Isolation::SerializableSnapshot => true,
     }
 }
 
@@ -153,7 +129,7 @@ impl Transaction {
 
     fn read(&self, key: &Bytes) -> RequestOp {
         let (serializable, revision) = match self.reads.first() {
-            _ if !self.isolation.is_serializable() => (true, 0),
+            _ if !is_serializable(self.isolation) => (true, 0),
             None => (false, 0),
             Some(first) => (true, first.revision),
         };
@@ -189,7 +165,7 @@ impl Transaction {
             let range = RangeRequest { key: key.clone(), ..Default::default() };
             RequestOp { request: Some(Request::RequestRange(range)) }
         };
-        let failure = if self.isolation.is_serializable() { &self.keys[..] } else { &[] };
+        let failure = if is_serializable(self.isolation) { &self.keys[..] } else { &[] };
         TxnRequest {
             compare: compares,
             success: written().map(put).collect(),
@@ -274,10 +250,10 @@ mod tests {
             };
             assert_eq!(next(answer(true, 40, &[7])), reads[1], "{isolation:?}");
             assert_eq!(next(answer(true, 43, &[0])), commit, "{isolation:?}");
-            let reread: &[i64] = if isolation.is_serializable() { &[44, 45] } else { &[] };
+            let reread: &[i64] = if is_serializable(isolation) { &[44, 45] } else { &[] };
             assert_eq!(next(answer(false, 50, reread)), after_conflict, "{isolation:?}");
             assert_eq!(transaction.retries, 1);
-            if isolation.is_serializable() {
+            if is_serializable(isolation) {
                 assert_eq!(transaction.answered(answer(true, 51, &[])), TxnNext::Committed);
             }
         }

@@ -57,8 +57,6 @@ pub struct Ycsb {
     /// Serializable reads and scans.
     pub serializable: bool,
     pub seed: u64,
-    /// Index of this load generator, and the number of them: each inserts other records.
-    pub inserter: (u64, u64),
     /// Number of records before the first insert.
     loaded: u64,
     chooser: Chooser,
@@ -110,7 +108,6 @@ impl Ycsb {
             scan_max: SCAN_MAX,
             serializable: false,
             seed: 0,
-            inserter: (0, 1),
             loaded: records,
             chooser: Chooser::new(distribution, records, mix.share(YcsbOperation::Insert) > 0.0),
             records: Arc::new(all),
@@ -208,11 +205,7 @@ impl Ycsb {
         SmallRng::seed_from_u64(self.seed ^ position)
     }
 
-    /// Returns the key of a record, in the numbering of this load generator.
     fn key(&self, number: u64) -> Bytes {
-        let (index, of) = self.inserter;
-        let inserted = number.checked_sub(self.loaded);
-        let number = inserted.map_or(number, |nth| self.loaded + nth * of + index);
         [&self.prefix[..], format!("user{:020}", scrambled(number)).as_bytes()].concat().into()
     }
 
@@ -406,22 +399,6 @@ mod tests {
         assert_eq!(begin(3), 1, "a failed insert is sent again");
         load.inserted(1, true);
         assert_eq!((load.existing(), begin(4)), (3, 3));
-    }
-
-    #[test]
-    fn several_load_generators_insert_different_records() {
-        let of = |index| {
-            let mut ycsb =
-                Ycsb::new(Mix::of(&[(YcsbOperation::Insert, 1.0)]), Distribution::Uniform, 3, true);
-            ycsb.inserter = (index, 2);
-            ycsb
-        };
-        let keys = |ycsb: &Ycsb| (0..6).map(|number| ycsb.key(number)).collect::<Vec<_>>();
-        let [first, second] = [of(0), of(1)].map(|ycsb| keys(&ycsb));
-        assert_eq!(first[..3], second[..3], "the loaded records are the same");
-        let all: BTreeSet<_> = first.iter().chain(&second).collect();
-        assert_eq!(all.len(), 3 + 3 + 3);
-        assert_eq!(keys(&Ycsb { inserter: (0, 1), ..of(0) })[4], second[3], "each has every second number");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct LimitResult {
     pub met: bool,
     /// Describes a value that is not a percentile.
     #[serde(skip)]
-    pub how: &'static str,
+    pub how: String,
 }
 
 impl Limit {
@@ -34,25 +34,32 @@ impl Limit {
             Limit::Latency(slo) => {
                 let (tally, percent) = (&measurement.tally, slo.percent);
                 let ms = tally.percentile_ns(percent) as f64 / 1e6;
-                // At an even rate, too many requests would have hit the stall.
-                let stall = measurement.stall().filter(|stall| stall.time_share > 1.0 - percent / 100.0);
-                let value = stall.map_or(ms, |stall| ms.max(stall.longest.as_secs_f64() * 1e3));
+                let corrected = measurement.corrected();
+                let corrected =
+                    corrected.map(|corrected| percentile::value(&corrected, percent) as f64 / 1e6);
+                // A correction within the precision of a histogram is none.
+                let value = corrected.filter(|corrected| *corrected > ms * 1.01).unwrap_or(ms);
+                let (slow, _) = measurement.slow(&tally.latencies_ns, (slo.ms * 1e6) as u64 + 1);
+                let waiting = slow.min(measurement.clients as u64);
                 // Calls aborted by a time limit have an unknown, longer latency.
                 let ended = tally.failures.get(&Code::DEADLINE_EXCEEDED).map_or(0, |ended| ended.count);
                 let known = tally.counted_len().saturating_sub(ended);
                 let index = percentile::index(tally.counted_len(), percent);
                 let is_known = index.map_or(ended == 0 && known > 0, |index| index < known);
                 let how = match (value > ms, is_known) {
-                    (true, _) => ": so long there was no reply, as an open loop would count",
-                    (false, true) => "",
-                    (false, false) => " or more: then a time limit ended the calls",
+                    (true, _) => format!(
+                        ", corrected for requests that {waiting} of {} clients did not send while waiting",
+                        measurement.clients
+                    ),
+                    (false, true) => String::new(),
+                    (false, false) => " or more: a time limit aborted calls".into(),
                 };
                 LimitResult { limit: slo.to_string(), value, met: slo.is_met_by(value) && is_known, how }
             }
             Limit::Errors(most) => {
                 let failed = measurement.errors();
                 let (limit, met) = (format!("errors={most}"), failed <= *most);
-                LimitResult { limit, value: failed as f64, met, how: "" }
+                LimitResult { limit, value: failed as f64, met, how: String::new() }
             }
         }
     }
@@ -107,13 +114,10 @@ impl FromStr for Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::plans::row;
     use crate::client::failure::CallFailure;
     use crate::output::summary::Summary;
-    use crate::run::LoadPlan;
     use crate::run::recorder::{CallSample, FailedCalls, Tally};
     use crate::run::results::{KindResults, PUTS};
-    use crate::workload::Workload;
     use std::time::Duration;
 
     #[test]
@@ -123,8 +127,8 @@ mod tests {
         (1..=200).for_each(|ms| tally.succeeded(1, Duration::from_millis(ms), 0));
         let wall = Duration::from_secs(2);
         let measurement = Measurement { tally, wall, clients: 1, ..Measurement::default() };
-        let plan = LoadPlan::new("h:1".parse().unwrap(), Workload::LeaseKeepAlive([].into()), 200);
-        let rows = rows_of_run(&measurement, None, None, &row::spec(&plan), "t");
+        let suites = bench_report::suite::find(&["core".into()]).unwrap();
+        let rows = rows_of_run(&measurement, None, None, &suites[0].rows[0].load, "t");
         // The file contains the metrics of the page.
         let (side, summary) = (&rows[0].sides[0], Summary::of(&measurement));
         let metrics = side.median.unwrap();
@@ -194,6 +198,9 @@ mod tests {
         // Two of six seconds: ten requests of a closed loop, but a third of those that an open loop would
         // have sent.
         let frozen = || run(10, 6, tally(20_000, 10, 2_000));
+        // Five stops of 0.4 s for 20 of 60 clients, and a stop of 2.1 s with a lower corrected p99.
+        let stops = || run(60, 10, tally(200_000, 100, 400));
+        let long = || run(60, 60, tally(1_000_000, 60, 2_100));
         // One request of 80, but a tenth of those due in 20 seconds.
         let few = || run(1, 20, tally(79, 1, 1_900));
         // Of a hundred calls, at most two got no response within two seconds.
@@ -211,8 +218,10 @@ mod tests {
             ("open loop", "p99=50ms", Measurement { closed_loop: false, ..frozen() }, true),
             ("frozen", "p99=3s", frozen(), true),
             ("frozen", "p50=50ms", frozen(), true),
+            ("stops", "p99=100ms", stops(), false),
+            ("long", "p99=1600ms", long(), true),
             ("few", "p95=50ms", few(), false),
-            ("few", "p90=50ms", few(), true),
+            ("few", "p85=50ms", few(), true),
             ("calls end by a time limit", "p98=3s", late(2), false),
             ("calls end by a time limit", "p98=3s", late(1), true),
             ("calls end by a time limit", "p99=3s", late(100), false),
@@ -221,10 +230,23 @@ mod tests {
         ] {
             let result = limit.parse::<Limit>().unwrap().of(&measurement);
             assert_eq!(result.met, met, "{name} {limit}");
-            let says_why =
-                ["there was no reply", "a time limit ended"].iter().any(|why| result.text().contains(why));
+            let says_why = ["corrected for requests", "a time limit aborted"]
+                .iter()
+                .any(|why| result.text().contains(why));
             assert!(met || says_why, "{name} {limit}: {}", result.text());
         }
+    }
+
+    #[test]
+    fn a_corrected_percentile_names_the_clients_that_waited() {
+        let mut tally = Tally::new();
+        (0..200_000).for_each(|_| tally.succeeded(1, Duration::from_millis(2), 0));
+        (0..20).for_each(|_| tally.succeeded(1, Duration::from_millis(2_100), 0));
+        let wall = Duration::from_secs(10);
+        let measurement =
+            Measurement { tally, closed_loop: true, clients: 60, wall, ..Measurement::default() };
+        let text = "p99=10ms".parse::<Limit>().unwrap().of(&measurement).text();
+        assert!(text.contains("20 of 60 clients did not send while waiting"), "{text}");
     }
 
     #[test]

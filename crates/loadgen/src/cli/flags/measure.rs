@@ -5,57 +5,56 @@ use crate::client::endpoint::Endpoint;
 use clap::Args;
 use std::path::PathBuf;
 
-/// What is measured, and how: the same for one system and for two.
+/// Rows and method of `suite` and `compare`.
 #[derive(Args, Debug)]
 pub struct MeasureFlags {
-    /// docs-3.2, docs-3.0, v2.2-rc, arm-graviton2, ibm-pmem, all of these, coordination, or core (the
-    /// default)
+    /// docs-3.2, docs-3.0, v2.2-rc, arm-graviton2, ibm-pmem, all (these five), coordination, or core
+    /// (default)
     #[arg(value_name = "SUITE")]
     pub suites: Vec<String>,
-    /// Only the rows of these names
+    /// Rows to measure
     #[arg(long, value_delimiter = ',', value_name = "ROW,…")]
     pub rows: Vec<String>,
-    /// Members of each fresh cluster, instead of as many as each suite had
+    /// Members of each started cluster (default: as published)
     #[arg(long)]
     pub members: Option<usize>,
-    /// How often each row is measured, instead of 3 times or as its suite had it
+    /// Rounds of each row (default: as published, or 3)
     #[arg(long)]
     pub rounds: Option<usize>,
-    /// Multiplies the number of requests of every row
+    /// Factor of the number of requests of each row
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
-    /// Seconds of measuring that a row may use, all sides and rounds together (0: no limit; default: 200
-    /// times the scale)
+    /// Time budget of a row over all sides and rounds (0: none; default: 200 times the scale). Rows with a
+    /// published method ignore it
     #[arg(long, value_name = "SECONDS")]
     pub row_seconds: Option<f64>,
-    /// The least that a round may last: a row that is over sooner is begun again with more requests (0: as
-    /// many as published; default: 3, and less with a scale below 1)
+    /// Minimum duration of a round: shorter runs are repeated, equally often on both sides (default: 3, less
+    /// with a scale below 1)
     #[arg(long, value_name = "SECONDS")]
     pub round_seconds: Option<f64>,
-    /// Where fresh clusters keep their files; a directory on a real disk, or the writes mean nothing
+    /// Parent of the data directories of started clusters; must be on the disk to measure
     #[arg(long, visible_alias = "dir", default_value = ".")]
     pub data_dir: PathBuf,
-    /// Where fresh clusters keep their logs, if elsewhere
+    /// Parent of their WAL directories (default: in the data directories)
     #[arg(long)]
     pub wal_dir: Option<PathBuf>,
-    /// Measure on each of these directories instead, as ram=/dev/shm,ssd=/var/tmp; the report names the media
+    /// Measure on each of these media instead, for example ram=/dev/shm,ssd=/var/tmp
     #[arg(long, value_delimiter = ',', value_name = "NAME=DIR,…", value_parser = medium,
           conflicts_with_all = ["data_dir", "wal_dir"])]
     pub media: Vec<(String, PathBuf)>,
-    /// First bytes of all keys that rows write into clusters that run already; empty: as in the write-ups
+    /// Prefix of all keys in existing clusters (empty: as published)
     #[arg(long, default_value = "lgen/")]
     pub prefix: String,
-    /// Print the rows that would be measured, and measure nothing
+    /// Print the rows without measuring them
     #[arg(long)]
     pub list: bool,
-    /// Print the rows with the command of each, start nothing, and send nothing
+    /// Print the rows and their commands without measuring them
     #[arg(long, conflicts_with = "list")]
     pub dry_run: bool,
-    /// Keep the rows that the file of --json has from an earlier run of this command, and measure the others;
-    /// the file is written after each row
+    /// Resume an interrupted run: keep the complete rows in the file of --json
     #[arg(long)]
     pub resume: bool,
-    /// Heads the report
+    /// Title of the report
     #[arg(long)]
     pub title: Option<String>,
     #[command(flatten)]
@@ -71,10 +70,10 @@ fn medium(text: &str) -> Result<(String, PathBuf), String> {
 /// Flags of `suite`.
 #[derive(Args, Debug)]
 pub struct SuiteFlags {
-    /// Start fresh clusters of this program instead of measuring --endpoints
+    /// Start clusters of this program instead of using --endpoints
     #[arg(long, value_name = "NAME=PATH")]
     pub program: Option<String>,
-    /// How the report calls the cluster of --endpoints
+    /// Name of the cluster of --endpoints in the report
     #[arg(long, default_value = "cluster", conflicts_with = "program")]
     pub name: String,
     #[command(flatten)]
@@ -84,16 +83,16 @@ pub struct SuiteFlags {
 /// Flags of `compare`.
 #[derive(Args, Debug)]
 pub struct CompareFlags {
-    /// The first program, or only its name where --a-endpoints says where it runs
+    /// First program, or a name for --a-endpoints
     #[arg(long, value_name = "NAME=PATH")]
     pub a: Option<String>,
-    /// The second program
+    /// Second program, or a name for --b-endpoints
     #[arg(long, value_name = "NAME=PATH")]
     pub b: Option<String>,
-    /// A cluster that runs already, instead of a program to start
+    /// Existing cluster, instead of a program to start
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT,…")]
     pub a_endpoints: Vec<Endpoint>,
-    /// The same for the second
+    /// Existing second cluster
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT,…")]
     pub b_endpoints: Vec<Endpoint>,
     #[command(flatten)]

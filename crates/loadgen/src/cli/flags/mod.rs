@@ -9,7 +9,6 @@ pub mod measure; // `suite` and `compare`
 pub mod outputs; // files of a report
 pub mod sending; // common flags of single runs
 pub mod steps; // several rates
-pub mod verify; // guarantees
 pub mod ycsb; // YCSB
 
 use crate::client::endpoint::Endpoint;
@@ -18,16 +17,16 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use coordination::{
-    LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchLatencyFlags,
+    LeaseKeepaliveFlags, StmFlags, TxnMixedFlags, WatchFlags, WatchGetFlags, WatchHistoryFlags,
+    WatchLatencyFlags,
 };
 use kubernetes::KubernetesFlags;
 use measure::{CompareFlags, SuiteFlags};
 use outputs::{ReportFlags, is_standard_output};
-use sending::{AgentFlags, Sending, Writing};
+use sending::{Reporting, Sending, Writing};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use verify::{ProxyFlags, VerifyFlags};
 use ycsb::YcsbFlags;
 
 /// Shells that `completion` writes scripts for.
@@ -77,7 +76,7 @@ impl Cli {
         };
         let root = brief(Self::command()).mut_subcommands(brief);
         let global: Vec<_> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-        let root = ["report", "agent", "completion"].into_iter().fold(root, |root, name| {
+        let root = ["report", "completion"].into_iter().fold(root, |root, name| {
             // An argument of the command overrides the global one that it would inherit.
             let hidden = global.iter().map(|arg| arg.clone().hide(true));
             root.mut_subcommand(name, |command| command.args(hidden))
@@ -86,8 +85,8 @@ impl Cli {
             Arg::new(name).long(name).global(true).action(action).help(text).help_heading(None::<&str>)
         };
         root.disable_help_flag(true)
-            .arg(help("help", ArgAction::HelpShort, "Print the flags that most runs need").short('h'))
-            .arg(help("help-all", ArgAction::HelpLong, "Print all flags, by group"))
+            .arg(help("help", ArgAction::HelpShort, "Print the common flags").short('h'))
+            .arg(help("help-all", ArgAction::HelpLong, "Print all flags"))
     }
 
     /// Returns the names of all boolean flags.
@@ -116,11 +115,11 @@ const OUTPUT: &str = "Results";
 
 /// Flags of every command.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Servers and callers")]
+#[command(next_help_heading = "Servers and clients")]
 pub struct Global {
-    /// Servers, comma separated
+    /// Endpoints, comma separated
     ///
-    /// Every connection object spreads its calls over all of them in turn
+    /// Each connection object distributes its calls round-robin
     #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
     pub endpoints: Vec<Endpoint>,
     /// Connection objects
@@ -128,56 +127,56 @@ pub struct Global {
     /// Each has one HTTP/2 connection per endpoint
     #[arg(long, global = true, default_value_t = 1)]
     pub conns: usize,
-    /// all: each connection object connects to every endpoint; one: each to the next one, as older tools did
+    /// all: each connection object connects to every endpoint; one: to one endpoint, round-robin, like older
+    /// tools
     #[arg(long, global = true, default_value = "all", value_parser = ["all", "one"])]
     pub connect: String,
-    /// Callers, each with one request in flight
+    /// Concurrent clients (one outstanding request each)
     ///
-    /// Caller i uses connection object i mod conns
+    /// Client i uses connection object i mod conns
     #[arg(long, global = true, default_value_t = 1)]
     pub clients: usize,
-    /// Send only to the member that leads
+    /// Send to the leader only
     ///
-    /// Also if --endpoints does not name it; when another one leads, to that
+    /// The leader may be missing in --endpoints, and is followed across elections
     #[arg(long, global = true)]
     pub target_leader: bool,
-    /// Print numbers with all their digits
+    /// Send the load to each endpoint alone and add the rates, like older write-ups
+    #[arg(long, global = true, conflicts_with_all = ["target_leader", "json"])]
+    pub each_member: bool,
+    /// grpc; http-json: puts and ranges through the JSON gateway, one connection per client
+    #[arg(long, global = true, default_value = "grpc", value_parser = ["grpc", "http-json"])]
+    pub protocol: String,
+    /// Print numbers with full precision
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub precise: bool,
-    /// Print the figures of each second as well
+    /// Also print statistics per second
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub sample: bool,
-    /// Give up when no connection can be had for so long (0: ten seconds)
+    /// Connection timeout (0: 10s)
     #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
     pub dial_timeout: Duration,
-    /// A call without an answer for so long has failed (0: wait forever)
+    /// Timeout of a request (0: none)
     #[arg(long, global = true, default_value = "0s", value_parser = go::duration)]
     pub request_timeout: Duration,
-    /// Worker threads (0: half the processors, one at least)
+    /// Worker threads (0: half the processors, at least one)
     #[arg(long, global = true, default_value_t = 0)]
     pub threads: usize,
-    /// Show rate, percentiles and histogram on the whole terminal while a single run goes on
-    #[arg(long, global = true, help_heading = OUTPUT)]
-    pub live: bool,
-    /// Serve metrics of a single run for Prometheus at /metrics while it goes on
+    /// Serve Prometheus metrics of the running load at /metrics
     #[arg(long, global = true, value_name = "HOST:PORT", help_heading = OUTPUT)]
     pub metrics_listen: Option<String>,
-    /// Write the figures as JSON
+    /// Write the result as JSON
     ///
-    /// To a file, or to standard output instead of the report with -
+    /// To a file, or with - to standard output instead of the report
     #[arg(long, global = true, value_name = "FILE|-", help_heading = OUTPUT)]
     pub json: Option<PathBuf>,
-    /// Exit with a failure when more calls than this failed (default: 0, or the errors of --slo)
+    /// Maximum failed calls for exit status 0 (default: 0, or the errors of --slo)
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub max_errors: Option<u64>,
-    /// Count failed calls in the latencies as well, with the time after which they failed
+    /// Include failed calls in the latencies
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub count_failures: bool,
-    /// Let these agents send the load at the same time, each all of it, and add up what they measure
-    #[arg(long, global = true, value_delimiter = ',', value_name = "HOST:PORT,…")]
-    pub agents: Vec<String>,
-    /// Processes whose time, memory and writes belong to the servers; without it, /metrics of each endpoint
-    /// is read
+    /// Server processes to measure: CPU time, memory and writes (default: /metrics of each endpoint)
     #[arg(long, global = true, value_delimiter = ',', value_name = "PID,…", help_heading = OUTPUT)]
     pub server_pids: Vec<u32>,
     #[command(flatten)]
@@ -197,34 +196,33 @@ impl Global {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS and users")]
 pub struct Security {
-    /// Certificates of authorities that are believed
+    /// Trusted CA certificates
     #[arg(long, global = true, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// Show this certificate to servers that ask for one; needs --key
+    /// Client certificate; requires --key
     #[arg(long, global = true, value_name = "FILE")]
     pub cert: Option<PathBuf>,
-    /// The private key of --cert
+    /// Private key of --cert
     #[arg(long = "key", global = true, value_name = "FILE")]
     pub private_key: Option<PathBuf>,
-    /// Encrypt, but believe any certificate
+    /// Do not verify the server certificate
     #[arg(long, global = true)]
     pub insecure_skip_tls_verify: bool,
-    /// Plain text to endpoints without a scheme, unless a TLS file is given; --insecure-transport=false wants
-    /// TLS
+    /// Use plaintext for endpoints without a scheme, unless a TLS file is given; false: use TLS
     #[arg(long, global = true, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", value_name = "BOOL", hide_default_value = true)]
     pub insecure_transport: bool,
-    /// Authenticate first
+    /// Credentials, as NAME:PASSWORD
     ///
-    /// The password is asked for if it is given neither here nor by --password
+    /// Prompts for the password if neither this flag nor --password contains it
     #[arg(long, global = true, value_name = "NAME[:PASSWORD]")]
     pub user: Option<String>,
-    /// The password of --user
+    /// Password of --user
     #[arg(long, global = true, requires = "user", value_name = "PASSWORD")]
     pub password: Option<String>,
 }
 
-/// Flags of etcd's tool that are parsed in order to be refused with the reason.
+/// Flags of etcd's tool that are rejected with the reason.
 #[derive(Args, Debug)]
 pub struct RefusedFlags {
     #[arg(long, global = true, hide = true, default_value = "0s", value_parser = go::duration)]
@@ -241,51 +239,45 @@ pub enum Command {
     /// Read a key or a range
     #[command(after_help = help::RANGE)]
     Range(RangeFlags),
-    /// Write keys several at a time, in transactions
+    /// Write several keys per transaction
     #[command(after_help = help::TXN_PUT)]
     TxnPut(TxnPutFlags),
-    /// Write or read in each transaction, at random
+    /// Read or write in each transaction, at random
     #[command(after_help = help::TXN_MIXED)]
     TxnMixed(TxnMixedFlags),
-    /// Run transactions that are tried again until what they read is unchanged
+    /// Run transactions that are retried on conflicts
     #[command(after_help = help::STM)]
     Stm(StmFlags),
-    /// Run a core workload of YCSB, or a mix of its operations
+    /// Run a YCSB core workload, or a mix of its operations
     #[command(after_help = help::YCSB)]
     Ycsb(YcsbFlags),
-    /// Send what the API servers of a Kubernetes cluster send
+    /// Simulate the API servers of a Kubernetes cluster
     #[command(after_help = help::KUBERNETES)]
     Kubernetes(KubernetesFlags),
     /// Renew leases, each request on a new stream
     #[command(after_help = help::LEASE_KEEPALIVE)]
     LeaseKeepalive(LeaseKeepaliveFlags),
-    /// Count the events that watchers receive while their keys are written
+    /// Measure events of watchers while their keys are written
     #[command(after_help = help::WATCH)]
     Watch(WatchFlags),
     /// Measure the time from a put to its events
     #[command(after_help = help::WATCH_LATENCY)]
     WatchLatency(WatchLatencyFlags),
-    /// Read a key, serializable, while many watchers read history
+    /// Write events, then measure how fast new watchers read them
+    #[command(after_help = help::WATCH_HISTORY)]
+    WatchHistory(WatchHistoryFlags),
+    /// Measure serializable reads while many watchers read history
     #[command(after_help = help::WATCH_GET)]
     WatchGet(WatchGetFlags),
-    /// Check that a cluster keeps its guarantees, while every member is used
-    #[command(after_help = help::VERIFY)]
-    Verify(VerifyFlags),
-    /// Stand in front of members and break their guarantees on purpose
-    #[command(after_help = help::proxy())]
-    Proxy(ProxyFlags),
-    /// Replay published measurements on one system
+    /// Replay published benchmarks on one system
     #[command(after_help = help::SUITE)]
     Suite(SuiteFlags),
-    /// Replay published measurements on two systems side by side
+    /// Replay published benchmarks on two systems, alternating
     #[command(after_help = help::COMPARE)]
     Compare(CompareFlags),
-    /// Make HTML, CSV or Markdown of a result that was kept as JSON
+    /// Render a JSON result as HTML, CSV or Markdown
     #[command(after_help = help::REPORT)]
     Report(ReportFlags),
-    /// Execute the commands of controllers on other machines: see --agents
-    #[command(after_help = help::AGENT)]
-    Agent(AgentFlags),
     /// Print a completion script for a shell
     #[command(after_help = help::COMPLETION)]
     Completion {
@@ -297,37 +289,12 @@ pub enum Command {
 impl Command {
     pub fn sends_to_endpoints(&self) -> bool {
         match self {
-            Command::Verify(_) | Command::Proxy(_) => true,
             Command::Suite(flags) => flags.program.is_none(),
-            _ => self.is_one_load(),
+            _ => self.sending().is_some() || self.reporting().is_some(),
         }
     }
 
-    /// Reports whether the command sends a single load to --endpoints.
-    pub fn is_one_load(&self) -> bool {
-        match self {
-            Command::Put(_)
-            | Command::Range(_)
-            | Command::TxnPut(_)
-            | Command::TxnMixed(_)
-            | Command::Stm(_)
-            | Command::Ycsb(_)
-            | Command::Kubernetes(_)
-            | Command::LeaseKeepalive(_)
-            | Command::Watch(_)
-            | Command::WatchLatency(_)
-            | Command::WatchGet(_) => true,
-            Command::Verify(_)
-            | Command::Proxy(_)
-            | Command::Suite(_)
-            | Command::Compare(_)
-            | Command::Report(_)
-            | Command::Agent(_)
-            | Command::Completion { .. } => false,
-        }
-    }
-
-    /// Returns the flags for sending requests. None for loads of watchers, and for commands without a load.
+    /// Returns the flags of a load of requests.
     pub fn sending(&self) -> Option<&Sending> {
         Some(match self {
             Command::Put(flags) => &flags.sending,
@@ -341,33 +308,50 @@ impl Command {
             _ => return None,
         })
     }
+
+    /// Returns the flags of a load of watchers.
+    pub fn reporting(&self) -> Option<&Reporting> {
+        Some(match self {
+            Command::Watch(flags) => &flags.reporting,
+            Command::WatchLatency(flags) => &flags.reporting,
+            Command::WatchGet(flags) => &flags.reporting,
+            Command::WatchHistory(flags) => &flags.reporting,
+            _ => return None,
+        })
+    }
 }
 
 /// Flags of `put`.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "What is sent")]
+#[command(next_help_heading = "Load")]
 pub struct PutFlags {
     #[command(flatten)]
     pub writing: Writing,
     #[command(flatten)]
     pub sending: Sending,
-    /// Keys in order instead of at random
+    /// Write keys in order instead of at random
     #[arg(long)]
     pub sequential_keys: bool,
-    /// Compact the history so often (0: never)
+    /// Interval of compactions (0: never)
     #[arg(long, default_value = "0s", value_parser = go::duration)]
     pub compact_interval: Duration,
-    /// Revisions that a compaction leaves
+    /// Revisions retained by a compaction
     #[arg(long, default_value_t = 1000)]
     pub compact_index_delta: i64,
-    /// Print the hash of the key space afterwards
+    /// Print the hash of the key space after the run
     #[arg(long)]
     pub check_hashkv: bool,
+    /// Watch streams to keep open during the load
+    #[arg(long, default_value_t = 0)]
+    pub streams: usize,
+    /// Idle watchers on each of these streams
+    #[arg(long, default_value_t = 0)]
+    pub watchers_per_stream: usize,
 }
 
 /// Flags of `range`.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "What is sent")]
+#[command(next_help_heading = "Load")]
 pub struct RangeFlags {
     /// First key
     #[arg(required_unless_present = "prefix", default_value = "", hide_default_value = true)]
@@ -380,33 +364,33 @@ pub struct RangeFlags {
     /// l: linearizable, s: serializable
     #[arg(long, default_value = "l", value_parser = ["l", "s"])]
     pub consistency: String,
-    /// Keys in each answer at most (0: no limit)
+    /// Maximum keys per response (0: no limit)
     #[arg(long, default_value_t = 0)]
     pub limit: i64,
-    /// Ask for the number of keys only
+    /// Request the number of keys only
     #[arg(long)]
     pub count_only: bool,
-    /// Ask for keys without values
+    /// Request keys without values
     #[arg(long)]
     pub keys_only: bool,
-    /// All keys that begin with KEY
+    /// Read all keys with the prefix KEY
     #[arg(long)]
     pub prefix: bool,
-    /// Use RangeStream and read it to its end
+    /// Use RangeStream
     #[arg(long)]
     pub stream: bool,
-    /// Read in pages of 10,000 keys, all at the revision of the first
+    /// Read pages of 10,000 keys at one revision
     #[arg(long)]
     pub paginate: bool,
 }
 
 /// Flags of `txn-put`.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "What is sent")]
+#[command(next_help_heading = "Load")]
 pub struct TxnPutFlags {
     #[command(flatten)]
     pub writing: Writing,
-    /// Puts in each transaction
+    /// Puts per transaction
     #[arg(long, default_value_t = 1)]
     pub txn_ops: usize,
     #[command(flatten)]

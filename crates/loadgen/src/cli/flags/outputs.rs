@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 /// Files to write a report to.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Outputs {
-    /// Write the report as one HTML file with plots, which needs nothing else to be shown
+    /// Write a self-contained HTML report with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write every figure of every round as a line of CSV
+    /// Write all measurements as CSV
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write the tables as Markdown, for a README
+    /// Write the tables as Markdown
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
 }
@@ -20,12 +20,16 @@ pub struct Outputs {
 /// Flags of `report`.
 #[derive(Args, Debug)]
 pub struct ReportFlags {
-    /// What `suite --json` or `compare --json` wrote
+    /// Result of --json
     #[arg(value_name = "RESULT.json")]
     pub result: PathBuf,
-    /// Only the rows of these names; a page of 32 rows or fewer has the figures and plots of each
+    /// Rows to include; with up to 32 rows, a page has all measurements and plots of each
     #[arg(long, value_delimiter = ',', value_name = "ROW,…")]
     pub rows: Vec<String>,
+    /// Write the result without plots as JSON, small enough to commit; `report` renders it to the same
+    /// Markdown
+    #[arg(long, value_name = "FILE")]
+    pub extract: Option<PathBuf>,
     #[command(flatten)]
     pub outputs: Outputs,
 }

@@ -10,24 +10,24 @@ use std::time::Duration;
 /// Default warm-up of connections and caches before each of several rates.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Flags of every command that sends one kind of request.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Several rates, and their report")]
+/// Flags of every command that sends requests.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Several rates, and output")]
 pub struct StepFlags {
-    /// Try these rates one after the other, open loop, each for --step
+    /// Send at each of these rates for --step, open loop
     #[arg(long, value_delimiter = ',', value_name = "PER-SECOND,…",
           conflicts_with_all = ["rate", "find_max_rate"])]
     pub rates: Vec<u64>,
-    /// Search the highest rate that meets --slo, open loop, beginning at --rate or 1000
+    /// Find the highest rate that meets --slo, open loop, starting at --rate or 1000
     #[arg(long, requires = "slo")]
     pub find_max_rate: bool,
-    /// Exit with a failure when a limit is missed, as p99=10ms,errors=0; the limit of --find-max-rate
+    /// Fail if a limit is missed, for example p99=10ms,errors=0; also the limit of --find-max-rate
     #[arg(long, value_delimiter = ',', value_name = "pN=TIME,errors=N")]
     pub slo: Vec<Limit>,
-    /// How long each rate is tried
+    /// Duration of each rate
     #[arg(long, default_value = "5s", value_parser = go::duration)]
     pub step: Duration,
-    /// How long the load is sent before it is counted (default: 1s with several rates, else 0)
+    /// Warm-up before the measurement (default: 1s with several rates, else 0)
     #[arg(long, value_parser = go::duration)]
     pub warm_up: Option<Duration>,
     #[command(flatten)]
@@ -40,26 +40,26 @@ impl StepFlags {
     }
 
     /// Returns the rates of the flags. A search starts at `from` requests per second, or 1000.
-    pub fn rates(&self, from: u64) -> Result<Rates, String> {
+    pub fn rates(&self, from: f64) -> Result<Rates, String> {
         if self.step.is_zero() {
-            return Err("--step=0s would measure nothing".into());
+            return Err("invalid --step 0s: expected a positive duration".into());
         }
         if self.rates.contains(&0) {
-            return Err("--rates: a rate of 0 sends nothing".into());
+            return Err("invalid --rates 0: expected positive rates".into());
         }
         if !self.find_max_rate {
             return if self.slo.is_empty() {
                 Ok(Rates::Given(self.rates.iter().map(|&rate| rate as f64).collect()))
             } else {
-                Err("--slo is a limit of one run or of --find-max-rate, not of --rates".into())
+                Err("--slo conflicts with --rates".into())
             };
         }
         match self.slo.as_slice() {
             [Limit::Latency(slo)] => {
-                Ok(Rates::Highest { from: if from == 0 { 1000.0 } else { from as f64 }, slo: *slo })
+                Ok(Rates::Highest { from: if from == 0.0 { 1000.0 } else { from }, slo: *slo })
             }
             // A rate at which calls fail never meets its limit.
-            _ => Err("--find-max-rate needs one limit of latency in --slo, as p99=10ms".into()),
+            _ => Err("--find-max-rate requires one latency limit in --slo, for example p99=10ms".into()),
         }
     }
 
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn rates_are_given_or_searched() {
         assert!(!flags(&[], false).are_wanted());
-        assert!(matches!(flags(&[5, 7], false).rates(0), Ok(Rates::Given(rates)) if rates == [5.0, 7.0]));
-        assert!(matches!(flags(&[], true).rates(0), Ok(Rates::Highest { from: 1000.0, .. })));
-        assert!(matches!(flags(&[], true).rates(300), Ok(Rates::Highest { from: 300.0, .. })));
-        assert!(flags(&[0], false).rates(0).is_err());
-        assert!(StepFlags { step: Duration::ZERO, ..flags(&[5], false) }.rates(0).is_err());
+        assert!(matches!(flags(&[5, 7], false).rates(0.0), Ok(Rates::Given(rates)) if rates == [5.0, 7.0]));
+        assert!(matches!(flags(&[], true).rates(0.0), Ok(Rates::Highest { from: 1000.0, .. })));
+        assert!(matches!(flags(&[], true).rates(300.0), Ok(Rates::Highest { from: 300.0, .. })));
+        assert!(flags(&[0], false).rates(0.0).is_err());
+        assert!(StepFlags { step: Duration::ZERO, ..flags(&[5], false) }.rates(0.0).is_err());
     }
 }

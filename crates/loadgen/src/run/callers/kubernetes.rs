@@ -229,11 +229,11 @@ impl CallerTask for KubernetesCaller {
 
     async fn close(&mut self) {
         let begin = Instant::now();
-        let is_behind = || {
+        let lags = || {
             let events = self.cluster.events();
             events.received < events.expected
         };
-        while is_behind() && begin.elapsed() < EVENTS_AWAITED {
+        while lags() && begin.elapsed() < EVENTS_AWAITED {
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -217,7 +217,7 @@ impl TaskShared {
         poll_fn(is_due).await;
         let (now, tally) = (Instant::now(), &mut self.tallies.borrow_mut()[0]);
         match taken.checked_duration_since(due) {
-            Some(late) => tally.fell_behind(late),
+            Some(late) => tally.started_late(late),
             None => tally.kept_pace(now - due),
         }
         now
@@ -295,7 +295,7 @@ async fn within<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::schedule::RunPace;
+    use bench_report::model::Pace;
 
     /// A caller with instantaneous calls.
     struct AtOnce;
@@ -329,7 +329,7 @@ mod tests {
     fn what_callers_do_after_their_last_call_takes_no_time_of_the_run() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let start = Instant::now();
-        let schedule = Arc::new(Schedule::new(3, RunPace::Unlimited, start));
+        let schedule = Arc::new(Schedule::new(3, Pace::Unlimited, start));
         let mut run = Tasks::new(vec![AtOnce, AtOnce], terms(), 1);
         let (tallies, end) = runtime.block_on(run.run(schedule, start, true)).unwrap();
         assert_eq!(tallies[0].succeeded_len(), 3);
@@ -344,7 +344,7 @@ mod tests {
         let is_on_time = |_| {
             let tallies = runtime.block_on(async {
                 let start = Instant::now();
-                let schedule = Arc::new(Schedule::new(300, RunPace::Open(700.0), start));
+                let schedule = Arc::new(Schedule::new(300, Pace::Open(700.0), start));
                 let callers = (0..4).map(|_| AtOnce).collect();
                 Tasks::new(callers, terms(), 1).run(schedule, start, true).await.unwrap().0
             });

@@ -22,7 +22,7 @@ use crate::client::endpoint::Endpoint;
 use crate::client::failure::{CallFailure, Code};
 use crate::client::link;
 use crate::client::watch::ClientWatchStream;
-use crate::run::recorder::{Start, Tally};
+use crate::run::recorder::{FailedCalls, Start, Tally};
 use crate::run::results::ThreadTallies;
 use crate::run::schedule::Schedule;
 use crate::stats::progress::{Control, WorkerCounters};
@@ -337,7 +337,8 @@ impl Account {
         self.last_at.get().max(self.sending_at.get()).elapsed() > *patience || complete()
     }
 
-    /// Counts the last `lost` events of a watcher as awaited until now. `puts` caches the ledger.
+    /// Counts the last `lost` events of a watcher as awaited until now: as failed, or as unanswered if the
+    /// run was stopped. `puts` caches the ledger.
     fn count_awaited(
         &self,
         watcher: &StreamWatcher,
@@ -346,7 +347,14 @@ impl Account {
         events: &mut Tally,
     ) {
         let (start, now, ledger) = (self.start.get(), Instant::now(), &self.setup.ledger);
-        let mut count = |since: Instant| events.unanswered(0, &start.wait(since, now));
+        let is_stopped = self.setup.control.is_stopped();
+        let text = format!("no event within {:?} after the last one", self.setup.patience);
+        let failure = CallFailure::new(Code::DEADLINE_EXCEEDED, text);
+        let mut count = |since: Instant| match is_stopped {
+            true => events.unanswered(0, &start.wait(since, now)),
+            // A call that failed by a time limit counts with its wait.
+            false => events.failed_at(0, &failure, &start.wait(since, now), FailedCalls::Apart),
+        };
         match self.setup.watching.awaits {
             Awaits::Nothing => {}
             Awaits::History { .. } => (0..lost).for_each(|_| count(start.at())),
@@ -358,25 +366,20 @@ impl Account {
         }
     }
 
-    /// Counts missing events, and events without a put, as failures.
+    /// Counts missing events with their waits, and events without a put, as failures.
     fn count_missing(&self, schedule: &Schedule) {
-        let WatcherSetup { control, patience, watching, .. } = &self.setup;
+        let WatcherSetup { control, watching, .. } = &self.setup;
         let cut = matches!(watching.awaits, Awaits::History { .. }) && schedule.is_over(Instant::now());
-        let (mut missing, mut surplus) = (0, 0);
+        let mut surplus = 0;
         let events = &mut self.tallies.borrow_mut()[EVENTS];
         let mut awaited = HashMap::new();
         for watcher in self.watchers.borrow().iter() {
             let (least, most) = self.due(watcher);
             let lost = least.saturating_sub(watcher.received);
-            if lost > 0 && control.is_stopped() {
+            if lost > 0 && (control.is_stopped() || !cut) {
                 self.count_awaited(watcher, lost, &mut awaited, events);
             }
-            missing += lost;
             surplus += watcher.received.saturating_sub(most);
-        }
-        if missing > 0 && !cut && !control.is_stopped() {
-            let text = format!("an event had not arrived {patience:?} after the last one");
-            events.failed_times(&CallFailure::new(Code::DEADLINE_EXCEEDED, text), missing);
         }
         if surplus > 0 {
             events.failed_times(&CallFailure::protocol("more events than puts"), surplus);

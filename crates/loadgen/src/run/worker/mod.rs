@@ -318,7 +318,7 @@ impl Worker {
                         (CallerState::Early(turn), CallerNext::Wait)
                     }
                     Some(due) => {
-                        self.tallies[0].fell_behind(*now - due);
+                        self.tallies[0].started_late(*now - due);
                         self.begin(caller, turn, *now)
                     }
                     None => self.begin(caller, turn, *now),
