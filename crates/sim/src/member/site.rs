@@ -129,7 +129,7 @@ pub(crate) struct SimMember {
     /// Wiped logs, whose entries had been acknowledged.
     wiped_logs: Vec<Reader<SimFs>>,
     pub level: CommandLevel,
-    /// Time of the last change of its version.
+    /// Time of the last version change.
     pub level_since: u64,
     /// True after a downgrade, until the next upgrade.
     pub went_back: bool,
