@@ -2,8 +2,8 @@
 //! downgraded.
 //!
 //! As in the process, the leader raises the cluster's level when every member has announced a
-//! higher one, and returns it to a query. Messages of a member below the cluster's level are ignored; it does not join, and
-//! stops before it applies the raise.
+//! higher one, and has returned it to a query. Messages of a member below the cluster's level are
+//! ignored; it does not join, and stops before it applies the raise.
 
 use state_machine::command::Kind;
 use state_machine::level::RaiseInquiry;
