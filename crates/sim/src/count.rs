@@ -73,6 +73,7 @@ counts! {
     Installs => "reached: snapshots installed",
     StartsWithoutStore => "reached: starts without a store",
     Confirmed => "reached: members with an empty log confirmed",
+    RaisesChecked => "reached: command levels verified before a raise",
     CaughtUp => "reached: members with an empty log caught up",
     StartsWithStaged => "reached: installs finished at a start",
     Trims => "reached: log segments released",

@@ -12,6 +12,7 @@
 //! A new field or kind of command requires the next level, a row in [`needed`], and an update of
 //! `OWN`; a new rule in apply requires `if machine.level().get() >= CommandLevel::…`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,6 +95,48 @@ pub fn raise(
     let level = if base::mutant("level-of-the-newest") { levels.max()? } else { levels.min()? };
     let is_needed = level > cluster || (history != 0 && level >= CommandLevel::HISTORIES);
     is_needed.then(|| raise_to(level, members, history))
+}
+
+/// Verification of announced levels before a raise: an announcement may stem from a process that was replaced
+/// by an older version since, so each member is queried.
+#[derive(Debug)]
+pub struct RaiseInquiry {
+    cluster: CommandLevel,
+    members: Vec<Member>,
+    /// Levels that members returned to this inquiry.
+    known: BTreeMap<u64, CommandLevel>,
+    history: u64,
+}
+
+impl RaiseInquiry {
+    /// Begins an inquiry of member `own`, if the announced levels require a raise; see [`raise`].
+    pub fn begin(
+        own: u64,
+        cluster: CommandLevel,
+        members: Vec<Member>,
+        announced: impl Fn(u64) -> Option<CommandLevel>,
+        history: u64,
+    ) -> Option<RaiseInquiry> {
+        raise(cluster, &members, &announced, history)?;
+        let is_known = |id: &u64| *id == own || base::mutant("level-of-the-last-hello");
+        let ids = members.iter().map(|member| member.id).filter(is_known);
+        let known = ids.filter_map(|id| Some((id, announced(id)?))).collect();
+        Some(RaiseInquiry { cluster, members, known, history })
+    }
+
+    /// Returns the members that have not returned their level.
+    pub fn unasked(&self) -> impl Iterator<Item = u64> + '_ {
+        self.members.iter().map(|member| member.id).filter(|id| !self.known.contains_key(id))
+    }
+
+    pub fn note(&mut self, member: u64, level: CommandLevel) {
+        self.known.insert(member, level);
+    }
+
+    /// Returns the raise, if the levels of all members require one.
+    pub fn raise(&self) -> Option<Kind> {
+        raise(self.cluster, &self.members, |id| self.known.get(&id).copied(), self.history)
+    }
 }
 
 /// Returns the raise to a level, which may be the cluster's current one, for a member that missed

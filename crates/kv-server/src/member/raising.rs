@@ -5,14 +5,14 @@
 //! * A member that has not applied the level for a long time has skipped the raise, as older versions do. The
 //!   raise is then proposed again.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::etcdserverpb::Member as MemberEntry;
 use state_machine::command::{self, Kind};
-use state_machine::{CommandLevel, Lineage, level};
+use state_machine::level::{self, RaiseInquiry};
+use state_machine::{CommandLevel, Lineage};
 use tokio::time::{Instant, sleep};
 
 use super::handle::{Member, ProposeError};
@@ -92,9 +92,11 @@ impl RaiseCheck<'_> {
         let RaiseCheck { cluster, members, history, .. } = self;
         let announced = |id| self.announced(id).map(|levels| levels.known);
         let new = if *history == 0 { rand::random() } else { 0 };
-        if level::raise(*cluster, members, announced, new).is_some() {
-            let known = self.ask_all().await?;
-            return level::raise(*cluster, members, |id| known.get(&id).copied(), new);
+        if let Some(mut inquiry) = RaiseInquiry::begin(self.own, *cluster, members.clone(), announced, new) {
+            for id in inquiry.unasked().collect::<Vec<_>>() {
+                inquiry.note(id, self.reach.ask_levels(id).await?.known);
+            }
+            return inquiry.raise();
         }
         let lags = |levels: AnnouncedMembers| levels.cluster < *cluster;
         let lagging = members.iter().find(|member| self.announced(member.id).is_some_and(lags));
@@ -116,17 +118,6 @@ impl RaiseCheck<'_> {
 
     fn own_levels(&self) -> AnnouncedMembers {
         AnnouncedMembers { known: CommandLevel::OWN, cluster: self.cluster }
-    }
-
-    /// Queries the supported level of each member. None if a member does not respond.
-    async fn ask_all(&self) -> Option<BTreeMap<u64, CommandLevel>> {
-        let mut known = BTreeMap::new();
-        for MemberEntry { id, .. } in &self.members {
-            let is_asked = *id != self.own && !base::mutant("level-of-the-last-hello");
-            let levels = if is_asked { self.reach.ask_levels(*id).await } else { self.announced(*id) };
-            known.insert(*id, levels?.known);
-        }
-        Some(known)
     }
 }
 

@@ -12,6 +12,7 @@ use raft_node::{
     NodeOutput, Permit, PersistJob, RequestOrigin, Role, StepResult, StreamNumber, SyncRelease, Term,
     persist,
 };
+use state_machine::level::RaiseInquiry;
 use state_machine::{CommandLevel, Outcome};
 use wal::testing::{Crash, Fault, SimFs};
 use wal::{Reader, Wal};
@@ -29,7 +30,7 @@ use crate::plan::{KnownBug, RunConfig};
 use crate::requests::RequestId;
 
 pub(crate) type Job = ApplyJob<RequestId, RequestId>;
-type LocalNode = Node<RequestId, RequestId>;
+pub(super) type LocalNode = Node<RequestId, RequestId>;
 pub(crate) type LocalTurn = NodeOutput<RequestId, RequestId>;
 pub(crate) type LocalDone = StepResult<RequestId, RequestId, Outcome>;
 
@@ -128,11 +129,19 @@ pub(crate) struct SimMember {
     /// Wiped logs, whose entries had been acknowledged.
     wiped_logs: Vec<Reader<SimFs>>,
     pub level: CommandLevel,
+    /// Time of the last version change.
+    pub level_since: u64,
     /// True after a downgrade, until the next upgrade.
     pub went_back: bool,
     known_bug: KnownBug,
     /// State of the disk before its last sync, if it is going to lose that sync.
     forgetful: Option<SimFs>,
+}
+
+/// Inquiry of a member, and its current round.
+pub(crate) struct InquiryRound {
+    pub inquiry: Inquiry,
+    pub number: u64,
 }
 
 pub(crate) struct RunningMember {
@@ -150,7 +159,9 @@ pub(crate) struct RunningMember {
     /// A store being received, and the number of its stream.
     pub staging: Option<(u64, StreamNumber, Staging)>,
     /// Responses of other members, while this one needs their confirmation.
-    pub inquiry: Option<Inquiry>,
+    pub inquiry: Option<InquiryRound>,
+    /// Levels of other members, while this leader verifies them, and the start of its queries.
+    pub raising: Option<(RaiseInquiry, u64)>,
     pub watching: MemberHub,
     pub leasing: Leasing,
     /// Last announced command level of each other member.
@@ -230,13 +241,17 @@ impl SimMember {
             lost_log: joins.then_some(LogIndex::ZERO),
             wiped_logs: Vec::new(),
             level: CommandLevel::OWN,
+            level_since: 0,
             went_back: false,
             known_bug,
             forgetful: None,
         }
     }
 
-    pub fn be_of_level(&mut self, level: CommandLevel) {
+    pub fn be_of_level(&mut self, level: CommandLevel, now: u64) {
+        if level != self.level {
+            self.level_since = now;
+        }
         (self.went_back, self.level) = (level < self.level && self.boots > 0, level);
     }
 

@@ -17,7 +17,7 @@ use wal::{LogIndex, Wal};
 use super::leasing::{BootClock, Leasing};
 use super::machine::{Machine, SharedStoreOwner, SharedTruth, membership_in};
 use super::roster::{Roster, peer_url};
-use super::site::{MemberError, RunningMember, SimMember, StartKnowledge, run_step};
+use super::site::{InquiryRound, LocalNode, MemberError, RunningMember, SimMember, StartKnowledge, run_step};
 use super::watching::MemberHub;
 use crate::chance::{Chance, mix};
 use crate::count::Statistic;
@@ -70,8 +70,7 @@ impl SimMember {
         let setup = self.setup(&members, state, chance);
         let applied = applier.applied();
         let node = run_step(self.id, self.armed, || Node::open(&setup, &members.voters, found, applied))?;
-        let voters = self.asked_voters(&members);
-        let inquiry = node.is_unconfirmed().then(|| Inquiry::new(self.id, &voters, FirstState::Empty));
+        let inquiry = node.is_unconfirmed().then(|| self.inquiry(&node, &members));
         let (jobs, work) = (Vec::new(), VecDeque::new());
         let watching = MemberHub::new(store.clone());
         let leasing = Leasing::new(table, clock, now);
@@ -86,6 +85,7 @@ impl SimMember {
             store_owner,
             staging: None,
             inquiry,
+            raising: None,
             watching,
             leasing,
             announced: BTreeMap::new(),
@@ -127,10 +127,18 @@ impl SimMember {
 
     /// Restarts the inquiry with a different list of members.
     pub fn begin_inquiry_anew(&mut self, members: Membership) {
-        let inquiry = Inquiry::new(self.id, &self.asked_voters(&members), FirstState::Empty);
-        let up = self.up.as_mut().expect("a running member inquires");
+        let up = self.up.as_ref().expect("a running member inquires");
+        let number = up.inquiry.as_ref().map_or(0, |round| round.number);
+        let inquiry = InquiryRound { number, ..self.inquiry(&up.node, &members) };
+        let up = self.up.as_mut().expect("it was seen just now");
         up.inquiry = Some(inquiry);
         up.roster.replace(members);
+    }
+
+    fn inquiry(&self, node: &LocalNode, members: &Membership) -> InquiryRound {
+        let first = FirstState::of(node.gauges().commit, 0);
+        let inquiry = Inquiry::new(self.id, &self.asked_voters(members), first);
+        InquiryRound { inquiry: inquiry.with_term(node.start().has_term), number: 0 }
     }
 
     /// Returns the voters that confirm this member. Includes the member itself unless it is a

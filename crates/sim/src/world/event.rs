@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use raft_node::{PeerState, SnapshotOutcome};
+use state_machine::CommandLevel;
 
 use crate::member::LeaseEvent;
 
@@ -66,6 +67,20 @@ pub(super) enum WorldEvent {
         to: u64,
         unreachable: Vec<u64>,
     },
+    /// A leader queries the command level of a member, in its inquiry of this time.
+    LevelAsked {
+        to: u64,
+        asker: u64,
+        boot: u64,
+        began: u64,
+    },
+    LevelAnswered {
+        to: u64,
+        boot: u64,
+        began: u64,
+        peer: u64,
+        level: CommandLevel,
+    },
     /// A member with an empty log queries all other members.
     Inquire {
         to: u64,
@@ -75,10 +90,12 @@ pub(super) enum WorldEvent {
         to: u64,
         asker: u64,
         boot: u64,
+        round: u64,
     },
     Answered {
         to: u64,
         boot: u64,
+        round: u64,
         peer: u64,
         answer: PeerState,
     },

@@ -23,11 +23,15 @@ impl World {
             return Ok(());
         }
         self.take_newer_list(to)?;
+        let round = self.site(to).up.as_mut().and_then(|up| up.inquiry.as_mut()).expect("it inquires");
+        round.inquiry.ask_again();
+        round.number += 1;
+        let round = round.number;
         let roster = &self.see(to).up.as_ref().expect("it is up").roster;
         let others: Vec<u64> = roster.members().voters.iter().copied().filter(|peer| *peer != to).collect();
         for peer in others {
             if let Some(delay) = self.passes(to, peer) {
-                self.after(delay, WorldEvent::Asked { to: peer, asker: to, boot });
+                self.after(delay, WorldEvent::Asked { to: peer, asker: to, boot, round });
             }
         }
         Ok(())
@@ -38,7 +42,7 @@ impl World {
     fn take_newer_list(&mut self, id: u64) -> Result<(), MemberError> {
         let up = self.see(id).up.as_ref().expect("it inquires");
         let (listed, asked) = (up.roster.members().clone(), up.roster.linked());
-        let is_doubtful = up.inquiry.as_ref().is_some_and(|inquiry| inquiry.mismatches() > 0);
+        let is_doubtful = up.inquiry.as_ref().is_some_and(|round| round.inquiry.mismatches() > 0);
         if !self.see(id).joins() || !(is_doubtful || self.chances.inquiries.per_mille(ASKED_ANYHOW)) {
             return Ok(());
         }
@@ -52,9 +56,9 @@ impl World {
         self.turn(id)
     }
 
-    pub fn asked(&mut self, to: u64, asker: u64, boot: u64) -> Result<(), MemberError> {
+    pub fn asked(&mut self, to: u64, asker: u64, boot: u64, round: u64) -> Result<(), MemberError> {
         if let Some(left) = self.pause_left(to) {
-            self.after(left, WorldEvent::Asked { to, asker, boot });
+            self.after(left, WorldEvent::Asked { to, asker, boot, round });
             return Ok(());
         }
         // A connection is closed when the process that opened it exits.
@@ -64,21 +68,28 @@ impl World {
         let Some(up) = self.site(to).up.as_mut() else { return Ok(()) };
         let Some(answer) = up.node.answer_member(asker) else { return Ok(()) };
         if let Some(delay) = self.passes(to, asker) {
-            self.after(delay, WorldEvent::Answered { to: asker, boot, peer: to, answer });
+            self.after(delay, WorldEvent::Answered { to: asker, boot, round, peer: to, answer });
         }
         self.turn(to)
     }
 
-    pub fn answered(&mut self, to: u64, boot: u64, peer: u64, answer: PeerState) -> Result<(), MemberError> {
+    /// Handles a response, which counts in its round only.
+    pub fn answered(
+        &mut self,
+        to: u64,
+        (boot, number): (u64, u64),
+        peer: u64,
+        answer: PeerState,
+    ) -> Result<(), MemberError> {
         if self.is_away(to, boot) {
             return Ok(());
         }
         let up = self.site(to).up.as_mut().expect("it is up");
-        let Some(inquiry) = up.inquiry.as_mut() else { return Ok(()) };
-        inquiry.note(peer, answer, 0);
-        let Some(confirmation) = inquiry.confirmation() else { return Ok(()) };
-        up.inquiry = None;
+        let Some(round) = up.inquiry.as_mut().filter(|round| round.number == number) else { return Ok(()) };
+        round.inquiry.note(peer, answer, 0);
+        let Some(confirmation) = round.inquiry.confirmation() else { return Ok(()) };
         self.count(Statistic::Confirmed);
+        self.site(to).up.as_mut().expect("it is up").inquiry = None;
         self.tell(|| format!("member {to}: {confirmation:?}"));
         self.site(to).handle(Event::Confirmed(confirmation))?;
         self.turn(to)
@@ -100,7 +111,7 @@ impl World {
     }
 
     /// Returns the delay of a message, if both directions are connected.
-    fn passes(&mut self, from: u64, to: u64) -> Option<u64> {
+    pub(super) fn passes(&mut self, from: u64, to: u64) -> Option<u64> {
         let is_open = self.network.reaches(from, to) && self.network.reaches(to, from);
         let chance = &mut self.chances.inquiries;
         let delay = chance.within(50, self.network.faults.delay_max + 51);

@@ -94,7 +94,7 @@ impl World {
             return Ok(());
         }
         self.after(TURN, WorldEvent::Lease { to: id, event: LeaseEvent::Turn { boot, term } });
-        self.raise_level(id);
+        self.raise_level(id)?;
         match self.leasing(id).led.filter(|led| led.term == term) {
             Some(led) => self.work(id, led.term),
             None if self.lease_tasks.is_beginning(id, term) => {}

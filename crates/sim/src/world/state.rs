@@ -143,7 +143,7 @@ impl World {
         };
         for id in 1..=plan.members {
             let level = world.first_level();
-            world.site(id).be_of_level(level);
+            world.site(id).be_of_level(level, 0);
         }
         world.truth.get().begin(1..=plan.members);
         world.changes.begin(founders);
@@ -254,6 +254,8 @@ impl World {
             WorldEvent::Vouch { to, .. } => (25, *to),
             WorldEvent::Stop { to } => (26, *to),
             WorldEvent::Promote { to } => (27, *to),
+            WorldEvent::LevelAsked { to, .. } => (28, *to),
+            WorldEvent::LevelAnswered { to, .. } => (29, *to),
             WorldEvent::Reduce => (16, 0),
             WorldEvent::Heal => (11, 0),
         };

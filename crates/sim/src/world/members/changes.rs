@@ -171,7 +171,8 @@ impl World {
         let id = self.sites.len() as u64 + 1;
         let level = self.first_level();
         self.sites.push(SimMember::new(id, self.plan.known_bug, &self.config, StartKnowledge::Joined(None)));
-        self.site(id).be_of_level(level);
+        let now = self.now;
+        self.site(id).be_of_level(level, now);
         let mut chance = Chance::stream(self.plan.seed, &format!("boot clock {id}"));
         self.boot_clocks.push(BootClock::new(&mut chance));
         let peer_urls = vec![peer_url(id, 0)];

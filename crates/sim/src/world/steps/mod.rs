@@ -56,8 +56,17 @@ impl World {
                 Ok(())
             }
             WorldEvent::Inquire { to, boot } => self.inquire(to, boot),
-            WorldEvent::Asked { to, asker, boot } => self.asked(to, asker, boot),
-            WorldEvent::Answered { to, boot, peer, answer } => self.answered(to, boot, peer, answer),
+            WorldEvent::Asked { to, asker, boot, round } => self.asked(to, asker, boot, round),
+            WorldEvent::Answered { to, boot, round, peer, answer } => {
+                self.answered(to, (boot, round), peer, answer)
+            }
+            WorldEvent::LevelAsked { to, asker, boot, began } => {
+                self.level_asked(to, asker, boot, began);
+                Ok(())
+            }
+            WorldEvent::LevelAnswered { to, boot, began, peer, level } => {
+                self.level_answered(to, boot, began, (peer, level))
+            }
             WorldEvent::Hub { to, boot } => self.hub(to, boot),
             WorldEvent::Watch { client } => self.watch(client),
             WorldEvent::Lease { to, event } => self.lease_event(to, event),
