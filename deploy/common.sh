@@ -93,8 +93,8 @@ find_c() {
 settings() {
     local target=$1 name=${1//-/_} home=${CARGO_HOME:-$HOME/.cargo}
     local upper=${name^^}
-    # A protoc of the machine's own must not leak into raft's build script, which brings one; flags of the user's would not be in the commit.
-    unset PROTOC RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS
+    # Flags of the user's would not be in the commit.
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS
     export CARGO_INCREMENTAL=0
     export "CARGO_TARGET_${upper}_LINKER=$(tool "$target" gcc)"
     export "CARGO_TARGET_${upper}_RUSTFLAGS=--remap-path-prefix=$home=/cargo --remap-path-prefix=$root=/kv-server --remap-path-prefix=$CARGO_TARGET_DIR=/target -Clink-arg=-Wl,--build-id=sha1"

@@ -1,7 +1,7 @@
 //! OpenTelemetry traces of gRPC calls, by etcd's flags.
 //!
 //! ```text
-//!   headers of a call ── traceparent, or chance ──▶ CallSpan ──▶ bounded queue ──▶ own thread ── OTLP ──▶ collector
+//!   headers of a call ── traceparent, or chance ──▶ CallSpan ──▶ bounded queue ──▶ task ── OTLP ──▶ collector
 //!                                                      └── a span for each stage that is timed
 //! ```
 //!
@@ -9,39 +9,27 @@
 //!   calls is traced.
 //! * A span has names, times and the status of the call. It has no key, value or user, since third parties
 //!   may operate the collector.
-//! * At most 2048 spans are queued, and up to 512 of them are sent every 5 s; excess spans are dropped.
-//!   Calls never wait for the collector. A batch that is not accepted within 10 s is lost, even if a
-//!   response has started.
+//! * At most 2048 spans are queued; excess spans are dropped. Calls never wait for the
+//!   collector. A batch that is not accepted in time is lost.
 //! * With tracing disabled, a call costs one branch.
-//!
-//! The library implements sampling, the queue and the protocol. This module does not interpret stages.
 
-mod export; // export of span batches
+mod otlp; // messages of the protocol
+
+mod export; // batches of spans to the collector
+mod parent; // the trace of the client
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::Method;
 use http::HeaderMap;
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
-use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
-use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
-use tokio::runtime::Handle;
+use parking_lot::Mutex;
 use tonic::Code;
 
-use export::BoundedExporter;
+use export::Exporter;
+use otlp::{KeyValue, Span, Status};
+use parent::Parent;
 
-/// The scope of the spans.
-const SCOPE: &str = "kv-server";
-/// Length of `tracestate` that the standard requires to propagate. A longer one is dropped, as its bytes
-/// would wait in the queue.
-const STATE_BYTES_MAX: usize = 512;
-/// Maximum length of a parsed `traceparent`; a regular one has 55 bytes.
-const PARENT_BYTES_MAX: usize = 128;
 /// Limits the delay of process exit by an unresponsive collector.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -61,7 +49,7 @@ pub struct TraceSettings {
 #[error("--distributed-tracing-address={address}")]
 pub struct TraceError {
     address: String,
-    source: ExporterBuildError,
+    source: tonic::transport::Error,
 }
 
 /// Starts spans; by default for no call. Cheap to clone.
@@ -70,108 +58,118 @@ pub struct Traces(Option<Arc<Exporting>>);
 
 #[derive(Debug)]
 struct Exporting {
-    provider: SdkTracerProvider,
-    tracer: SdkTracer,
-    /// Calls may be sampled even if their client did not request it.
-    by_chance: bool,
+    exporter: Exporter,
+    /// Share of the calls to trace although their client did not request it.
+    sampled: f64,
 }
 
 impl Traces {
     /// Starts exporting to the collector of `settings`. Must be called inside the runtime for the
     /// connection. An unreachable collector is no error: it may start later.
     pub fn start(settings: &TraceSettings) -> Result<Traces, TraceError> {
-        let exporter =
-            SpanExporter::builder().with_tonic().with_endpoint(format!("http://{}", settings.address));
-        let exporter =
-            exporter.build().map_err(|source| TraceError { address: settings.address.clone(), source })?;
-        let exporter = BoundedExporter::new(exporter, Handle::current());
-        let mut resource = Resource::builder_empty().with_service_name(settings.service_name.clone());
-        if let Some(id) = &settings.instance_id {
-            resource = resource.with_attribute(KeyValue::new("service.instance.id", id.clone()));
-        }
-        let by_chance = settings.sampled > 0.0;
-        let unasked =
-            if by_chance { Sampler::TraceIdRatioBased(settings.sampled) } else { Sampler::AlwaysOff };
-        let provider = SdkTracerProvider::builder()
-            .with_batch_exporter(exporter)
-            .with_resource(resource.build())
-            .with_sampler(Sampler::ParentBased(Box::new(unasked)))
-            .build();
-        let tracer = provider.tracer(SCOPE);
-        Ok(Traces(Some(Arc::new(Exporting { provider, tracer, by_chance }))))
+        let mut attributes = vec![KeyValue::new("service.name", &settings.service_name)];
+        attributes.extend(settings.instance_id.iter().map(|id| KeyValue::new("service.instance.id", id)));
+        let exporter = Exporter::start(&settings.address, attributes)
+            .map_err(|source| TraceError { address: settings.address.clone(), source })?;
+        Ok(Traces(Some(Arc::new(Exporting { exporter, sampled: settings.sampled }))))
     }
 
     /// Returns the span of a call with these headers, if it is traced.
     pub fn begin(&self, method: Method, headers: &HeaderMap) -> Option<Arc<CallSpan>> {
         let exporting = self.0.as_ref()?;
-        let parent =
-            TraceContextPropagator::new().extract_with_context(&Context::new(), &TraceHeaders(headers));
-        let is_sampled = {
-            let span = parent.span();
-            let parent = span.span_context();
-            if parent.is_valid() { parent.is_sampled() } else { exporting.by_chance }
+        let parent = Parent::of(headers);
+        let is_sampled = match &parent {
+            Some(parent) => parent.is_sampled,
+            None => exporting.sampled > 0.0 && rand::random::<f64>() < exporting.sampled,
         };
         if !is_sampled {
             return None;
         }
         let name = &method.path()[1..];
-        let attributes = [KeyValue::new("rpc.method", name), KeyValue::new("rpc.system.name", "grpc")];
-        let span =
-            exporting.tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
-        let span = exporting.tracer.build_with_context(span, &parent);
-        let context = Context::new().with_span(span);
-        let is_recording = context.span().is_recording();
-        is_recording.then(|| Arc::new(CallSpan { tracer: exporting.tracer.clone(), context }))
+        let span = Span {
+            trace_id: match &parent {
+                Some(parent) => parent.trace_id.to_vec(),
+                None => rand::random::<[u8; 16]>().to_vec(),
+            },
+            span_id: rand::random::<[u8; 8]>().to_vec(),
+            parent_span_id: parent.as_ref().map_or(Vec::new(), |parent| parent.span_id.to_vec()),
+            flags: if parent.is_some() { otlp::FLAGS_REMOTE_PARENT } else { otlp::FLAGS_LOCAL_PARENT },
+            trace_state: parent.map_or(String::new(), |parent| parent.state),
+            name: name.to_owned(),
+            kind: otlp::KIND_SERVER,
+            start_time_unix_nano: nanoseconds(SystemTime::now()),
+            attributes: vec![KeyValue::new("rpc.method", name), KeyValue::new("rpc.system.name", "grpc")],
+            ..Span::default()
+        };
+        Some(Arc::new(CallSpan { exporting: exporting.clone(), span: Mutex::new(Some(span)) }))
     }
 
     /// Flushes the queue and stops exporting. Takes at most 2 s. Must not be called on a runtime thread.
     pub fn close(&self) {
         let Some(exporting) = &self.0 else { return };
-        if let Err(error) = exporting.provider.shutdown_with_timeout(CLOSE_TIMEOUT) {
-            tracing::warn!(%error, "the last traces were not sent");
+        if !exporting.exporter.close(CLOSE_TIMEOUT) {
+            tracing::warn!("the last traces were not sent");
         }
-    }
-}
-
-/// The call's header fields that carry trace context.
-struct TraceHeaders<'h>(&'h HeaderMap);
-
-impl Extractor for TraceHeaders<'_> {
-    fn get(&self, name: &str) -> Option<&str> {
-        let value = self.0.get(name)?;
-        let bytes_max = if name == "tracestate" { STATE_BYTES_MAX } else { PARENT_BYTES_MAX };
-        if value.len() <= bytes_max { value.to_str().ok() } else { None }
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(http::HeaderName::as_str).collect()
     }
 }
 
 /// Span of a call. Completed on drop at the latest.
 #[derive(Debug)]
 pub struct CallSpan {
-    tracer: SdkTracer,
-    context: Context,
+    exporting: Arc<Exporting>,
+    /// None once the span is completed.
+    span: Mutex<Option<Span>>,
 }
 
 impl CallSpan {
     /// Records a stage that completed just now and lasted `took`.
     pub fn stage(&self, name: &'static str, took: Duration) {
-        let began = SystemTime::now().checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH);
-        let stage = self.tracer.span_builder(name).with_start_time(began);
-        drop(self.tracer.build_with_context(stage, &self.context));
+        let end = SystemTime::now();
+        let stage = match &*self.span.lock() {
+            Some(call) => Span {
+                trace_id: call.trace_id.clone(),
+                span_id: rand::random::<[u8; 8]>().to_vec(),
+                parent_span_id: call.span_id.clone(),
+                trace_state: call.trace_state.clone(),
+                flags: otlp::FLAGS_LOCAL_PARENT,
+                name: name.to_owned(),
+                kind: otlp::KIND_INTERNAL,
+                start_time_unix_nano: nanoseconds(end.checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH)),
+                end_time_unix_nano: nanoseconds(end),
+                ..Span::default()
+            },
+            None => return,
+        };
+        self.exporting.exporter.send(stage);
     }
 
     /// Completes the span with the status of the call.
     pub fn end(&self, code: Code) {
-        let span = self.context.span();
-        span.set_attribute(KeyValue::new("rpc.response.status_code", canonical(code)));
-        if is_the_servers(code) {
-            span.set_status(Status::error(""));
-        }
-        span.end();
+        self.complete(Some(code));
     }
+
+    fn complete(&self, code: Option<Code>) {
+        let Some(mut span) = self.span.lock().take() else { return };
+        if let Some(code) = code {
+            span.attributes.push(KeyValue::new("rpc.response.status_code", canonical(code)));
+            if is_the_servers(code) {
+                span.status = Some(Status { code: otlp::STATUS_ERROR });
+            }
+        }
+        span.end_time_unix_nano = nanoseconds(SystemTime::now());
+        self.exporting.exporter.send(span);
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        self.complete(None);
+    }
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reports whether a code is a server error, by OpenTelemetry's rules for spans of servers.
@@ -207,33 +205,5 @@ fn canonical(code: Code) -> &'static str {
         Code::Unavailable => "UNAVAILABLE",
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_that_are_too_long_are_not_looked_at() {
-        let parent = "00-11111111111111111111111111111111-2222222222222222-01";
-        let of = |parent: &str, state: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("traceparent", parent.parse().unwrap());
-            headers.insert("tracestate", state.parse().unwrap());
-            let context = TraceContextPropagator::new().extract(&TraceHeaders(&headers));
-            let span = context.span();
-            let span = span.span_context();
-            (span.is_valid(), span.trace_state().header())
-        };
-        assert_eq!(of(parent, "a=b"), (true, "a=b".to_owned()));
-        assert_eq!(of(parent, &format!("a={}", "b".repeat(STATE_BYTES_MAX))), (true, String::new()));
-        // A later version may have more fields.
-        let later = parent.replace("00-", "01-");
-        assert!(of(&format!("{later}-{}", "-".repeat(10)), "").0);
-        assert!(!of(&format!("{later}-{}", "-".repeat(64 * 1024)), "").0);
-        for odd in ["", "-", "00", "00-", "ff-1-1-01", "00-\u{7f}", &"0".repeat(55)] {
-            assert!(odd.parse::<http::HeaderValue>().is_err() || !of(odd, "").0, "{odd:?}");
-        }
     }
 }
