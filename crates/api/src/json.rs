@@ -1,24 +1,23 @@
 //! Messages in protobuf's JSON form, compatible with etcd's gateway.
 //!
 //! * Requests: see `json_request`.
-//! * Responses: field names of the protobuf files, 64-bit integers as strings, bytes in padded base64.
-//!   Fields with default values are omitted.
+//! * Responses: see `json_response`.
 //!
-//! Like the stubs, the conversions are generated from the descriptors of `proto/`.
+//! Both follow the field tables of `json_fields`.
 
 use bytes::Bytes;
-use prost::{Message, UnknownEnumValue};
 use serde::de::DeserializeSeed;
-use serde::{Serialize, Serializer};
 
 use crate::Method;
-use crate::json_request::{JsonFields, Object};
+use crate::json_fields::{JsonFields, of_method};
+use crate::json_request::Object;
+use crate::json_response::{InvalidMessage, write_message};
 
 /// JSON conversions of a method's request and response.
 #[derive(Clone, Copy)]
 pub struct JsonForm {
-    request: fn() -> JsonFields,
-    response: fn(Bytes) -> Result<Vec<u8>, JsonError>,
+    request: JsonFields,
+    response: JsonFields,
 }
 
 /// A message that cannot be converted.
@@ -28,56 +27,42 @@ pub enum JsonError {
     #[error(transparent)]
     Malformed(#[from] serde_json::Error),
     /// Invalid protobuf in a response.
-    #[error("decode a message")]
-    Decode(#[from] prost::DecodeError),
+    #[error("decode a message: {0}")]
+    Decode(#[from] InvalidMessage),
 }
 
 impl JsonForm {
     /// Returns the conversions of `method`.
     pub fn of_method(method: Method) -> JsonForm {
-        include!(concat!(env!("OUT_DIR"), "/json_forms.rs"))
+        let (request, response) = of_method(method);
+        JsonForm { request, response }
     }
 
-    fn of<R: Message + Default + Serialize>(request: fn() -> JsonFields) -> JsonForm {
-        JsonForm { request, response: |message| Ok(serde_json::to_vec(&R::decode(message)?)?) }
+    /// Returns the conversions of a client: JSON to responses, requests to JSON.
+    pub fn of_client(self) -> JsonForm {
+        JsonForm { request: self.response, response: self.request }
     }
 
     /// Encodes the request given by the JSON object `json`. serde_json limits the nesting to 128 levels.
     pub fn request(&self, json: &[u8]) -> Result<Vec<u8>, JsonError> {
         let mut read = serde_json::Deserializer::from_slice(json);
-        let message = Object((self.request)()).deserialize(&mut read)?;
+        let message = Object(self.request).deserialize(&mut read)?;
         read.end()?;
         Ok(message)
     }
 
     /// Converts an encoded response to JSON.
     pub fn response(&self, message: Bytes) -> Result<Vec<u8>, JsonError> {
-        (self.response)(message)
+        let mut json = Vec::with_capacity(2 * message.len());
+        write_message(self.response, &message, &mut json)?;
+        Ok(json)
     }
-}
-
-/// An enum, serialized by name, or by number if it has no name, like etcd.
-pub(crate) struct ShownEnum<E>(pub Result<E, UnknownEnumValue>);
-
-impl<E: Serialize> Serialize for ShownEnum<E> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
-            Ok(named) => named.serialize(serializer),
-            Err(UnknownEnumValue(number)) => serializer.serialize_i32(*number),
-        }
-    }
-}
-
-#[allow(dead_code, reason = "those of answers are not read")]
-mod fields {
-    use crate::json_request::{JsonField, JsonFields, Kind};
-
-    include!(concat!(env!("OUT_DIR"), "/json_fields.rs"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prost::Message;
 
     #[test]
     fn requests_are_read_in_every_form_that_etcd_reads() {
@@ -210,6 +195,68 @@ mod tests {
             let response = AlarmResponse { alarms, header: None }.encode_to_vec().into();
             let json = JsonForm::of_method(Method::MaintenanceAlarm).response(response).unwrap();
             assert_eq!(String::from_utf8(json).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn messages_in_oneofs_and_maps_are_written() {
+        use crate::etcdserverpb::{PutResponse, ResponseOp, TxnResponse, response_op::Response};
+        use crate::health::{HealthCheckResponse, HealthListResponse};
+        let put = ResponseOp { response: Some(Response::ResponsePut(PutResponse::default())) };
+        let response = TxnResponse { responses: vec![put.clone(), put], succeeded: true, header: None };
+        let json = JsonForm::of_method(Method::KvTxn).response(response.encode_to_vec().into()).unwrap();
+        assert_eq!(
+            String::from_utf8(json).unwrap(),
+            r#"{"succeeded":true,"responses":[{"response_put":{}},{"response_put":{}}]}"#
+        );
+        let statuses = [("\"kv\"".to_owned(), HealthCheckResponse { status: 1 })].into();
+        let response = HealthListResponse { statuses }.encode_to_vec().into();
+        let json = JsonForm::of_method(Method::HealthList).response(response).unwrap();
+        assert_eq!(String::from_utf8(json).unwrap(), r#"{"statuses":{"\"kv\"":{"status":"SERVING"}}}"#);
+    }
+
+    #[test]
+    fn an_encoding_that_ends_early_or_is_nested_too_deeply_is_an_error() {
+        let form = JsonForm::of_method(Method::KvTxn);
+        // A transaction's response (3) of a transaction (4), and so on.
+        let nested = |depth| {
+            (0..depth).fold(Vec::new(), |message: Vec<u8>, level| {
+                let mut outer = vec![if level % 2 == 0 { 0x22 } else { 0x1a }];
+                prost::encoding::encode_varint(message.len() as u64, &mut outer);
+                outer.extend(message);
+                outer
+            })
+        };
+        assert!(form.response(nested(98).into()).is_ok());
+        assert!(form.response(nested(3_000).into()).is_err());
+        let response = nested(8);
+        for end in 1..response.len() {
+            assert!(form.response(Bytes::copy_from_slice(&response[..end])).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_a_client_is_read_as_it_was_written() {
+        use crate::etcdserverpb::{
+            PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest,
+            request_op::Request, watch_request::RequestUnion,
+        };
+        let range =
+            RangeRequest { key: "a".into(), limit: i64::MIN, sort_order: 2, ..RangeRequest::default() };
+        let put = PutRequest { key: b"\xff".to_vec().into(), prev_kv: true, ..PutRequest::default() };
+        let ops = [Request::RequestRange(range), Request::RequestPut(put)]
+            .map(|request| RequestOp { request: Some(request) });
+        let txn = TxnRequest { success: ops.to_vec(), ..TxnRequest::default() }.encode_to_vec();
+        let create =
+            WatchCreateRequest { filters: vec![1, 0, 7], watch_id: -1, ..WatchCreateRequest::default() };
+        let watch = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }.encode_to_vec();
+        for (method, message) in [(Method::KvTxn, txn), (Method::Watch, watch)] {
+            let form = JsonForm::of_method(method);
+            let json = form.of_client().response(message.clone().into()).unwrap();
+            let read = form.request(&json).unwrap();
+            // Lists are written packed by prost only.
+            let again = form.of_client().response(read.into()).unwrap();
+            assert_eq!(String::from_utf8(again), String::from_utf8(json));
         }
     }
 }

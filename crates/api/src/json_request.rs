@@ -6,11 +6,10 @@
 //!   padded or not. An enum is a name or a number; an unknown name is ignored, an unknown number is
 //!   not.
 //!
-//! The field tables are generated from the descriptors of `proto/`.
+//! Requests have no maps.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::RangeInclusive;
 
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -20,27 +19,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-pub(crate) type JsonFields = &'static [JsonField];
-
-pub(crate) struct JsonField {
-    pub number: u32,
-    /// Name in the protobuf file, and its lowerCamelCase form.
-    pub names: [&'static str; 2],
-    pub kind: Kind,
-    pub is_list: bool,
-    /// The `oneof` that contains the field.
-    pub one_of: Option<&'static str>,
-}
-
-pub(crate) enum Kind {
-    Bool,
-    String,
-    Bytes,
-    Integer { name: &'static str, range: RangeInclusive<i128> },
-    Enum(&'static [(&'static str, i32)]),
-    // A function, because messages may be recursive.
-    Message(fn() -> JsonFields),
-}
+use crate::json_fields::{JsonField, JsonFields, Kind};
 
 /// Visitor that encodes a message with these fields.
 pub(crate) struct Object(pub JsonFields);
@@ -112,18 +91,19 @@ impl Value<'_> {
             Kind::Bool => "bool",
             Kind::String => "string",
             Kind::Bytes => "bytes",
-            Kind::Integer { name, .. } => name,
+            Kind::Integer(kind) => kind.name(),
             Kind::Enum(_) => "enum",
             Kind::Message(_) => "message",
+            Kind::Map(_) => "map",
         };
         E::custom(format!("invalid value for {kind} field {}: {value}", self.field.names[1]))
     }
 
     fn integer<E: Error>(self, value: Option<i128>, given: impl fmt::Display) -> Result<bool, E> {
         let fits = |value: &i128| match &self.field.kind {
-            Kind::Integer { range, .. } => range.contains(value),
+            Kind::Integer(kind) => kind.range().contains(value),
             Kind::Enum(_) => i32::try_from(*value).is_ok(),
-            Kind::Bool | Kind::String | Kind::Bytes | Kind::Message(_) => false,
+            Kind::Bool | Kind::String | Kind::Bytes | Kind::Message(_) | Kind::Map(_) => false,
         };
         match value.filter(fits) {
             Some(value) if !self.is_list() => Ok(self.varint(value)),
@@ -143,7 +123,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
         match self.field.kind {
             // Parse the digits: the detour through a float could change the number.
-            Kind::Integer { .. } | Kind::Enum(_) if !self.is_list() => {
+            Kind::Integer(_) | Kind::Enum(_) if !self.is_list() => {
                 let value = <&RawValue>::deserialize(deserializer)?.get();
                 match value.as_bytes()[0] {
                     b'-' | b'0'..=b'9' => self.integer(integer(value), value),
@@ -183,12 +163,12 @@ impl<'de> Visitor<'de> for Value<'_> {
                 Some(bytes) => Ok(self.bytes(&bytes)),
                 None => Err(self.refused(format!("{text:?}"))),
             },
-            Kind::Integer { .. } => self.integer(number(text), format!("{text:?}")),
+            Kind::Integer(_) => self.integer(number(text), format!("{text:?}")),
             Kind::Enum(names) => match names.iter().find(|(name, _)| *name == text) {
                 Some((_, number)) => Ok(self.varint((*number).into())),
                 None => Ok(false),
             },
-            Kind::Bool | Kind::Message(_) => Err(self.refused(format!("{text:?}"))),
+            Kind::Bool | Kind::Message(_) | Kind::Map(_) => Err(self.refused(format!("{text:?}"))),
         }
     }
 

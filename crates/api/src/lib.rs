@@ -1,6 +1,6 @@
 //! The wire format: code generated from `proto/`, the method table, and etcd's error table.
 //!
-//! * This crate is the only reader of `proto/`.
+//! * `src/generated` is written by `proto/generate`, and compared with its output by the gate.
 //! * Modules are named after the protobuf packages, so a Rust path resembles the name on the wire.
 //! * `bytes` fields are refcounted slices of the receive buffer. Copy a field that outlives its
 //!   request; otherwise it pins the whole buffer.
@@ -10,7 +10,9 @@
 mod error; // etcd's errors
 pub mod grpc; // the prefix of a message, the names of codes
 mod json; // messages in protobuf's JSON form
+mod json_fields; // the fields of messages
 mod json_request; // conversion of a JSON request to its encoded message
+mod json_response; // conversion of an encoded response to JSON
 mod message_batch; // messages of a peer, decoded with a limit on their number
 mod method; // the methods of etcd's API
 mod secret; // Debug output without secrets
@@ -38,61 +40,54 @@ pub mod version {
 /// Stored records and change events.
 pub mod mvccpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("mvccpb");
-    include!(concat!(env!("OUT_DIR"), "/mvccpb.serde.rs"));
+    include!("generated/mvccpb.rs");
 }
 
 /// Permissions on key ranges.
 pub mod authpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("authpb");
-    include!(concat!(env!("OUT_DIR"), "/authpb.serde.rs"));
+    include!("generated/authpb.rs");
 }
 
 /// etcd's client API.
 pub mod etcdserverpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("etcdserverpb");
-    include!(concat!(env!("OUT_DIR"), "/etcdserverpb.serde.rs"));
+    include!("generated/etcdserverpb.rs");
 }
 
 /// etcd's lock service.
 pub mod v3lockpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("v3lockpb");
-    include!(concat!(env!("OUT_DIR"), "/v3lockpb.serde.rs"));
+    include!("generated/v3lockpb.rs");
 }
 
 /// etcd's election service.
 pub mod v3electionpb {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("v3electionpb");
-    include!(concat!(env!("OUT_DIR"), "/v3electionpb.serde.rs"));
+    include!("generated/v3electionpb.rs");
 }
 
 /// The standard health-checking service.
 pub mod health {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("grpc.health.v1");
-    include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.serde.rs"));
+    include!("generated/grpc.health.v1.rs");
 }
 
 /// Extensions specific to this server.
 pub mod kvserver {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("kvserver");
-    include!(concat!(env!("OUT_DIR"), "/kvserver.serde.rs"));
+    include!("generated/kvserver.rs");
 }
 
 /// Replicated commands.
 pub mod command {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
-    tonic::include_proto!("command");
+    include!("generated/command.rs");
 }
 
 /// Messages between members.
 pub mod peer {
     #![allow(clippy::all, clippy::pedantic, missing_docs, reason = "generated")]
     pub use crate::message_batch::MessageBatch;
-    tonic::include_proto!("peer");
+    include!("generated/peer.rs");
 }

@@ -1,5 +1,4 @@
-//! The methods of etcd's API and one extension, in a table generated from the descriptors at build
-//! time.
+//! The methods of etcd's API and one extension, in a table generated from the descriptors.
 //!
 //! Routing, metrics and errors identify methods by `Method`, so they cover a method as soon as the
 //! protobuf files define it. The server has its own table of handlers.
@@ -38,7 +37,7 @@ macro_rules! methods {
     };
 }
 
-include!(concat!(env!("OUT_DIR"), "/methods.rs"));
+include!("generated/methods.rs");
 
 struct MethodRow {
     service: &'static str,

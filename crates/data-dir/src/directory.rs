@@ -20,6 +20,8 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use process::files;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 /// Name of the lock file in a data directory.
 pub const LOCK: &str = "LOCK";
@@ -206,10 +208,10 @@ fn try_lock(
 ) -> Result<File, DirectoryError> {
     let io_error = |attempt| move |source| DirectoryError::Io { attempt, path: path.to_owned(), source };
     let file = file.map_err(io_error("open"))?;
-    match fs4::FileExt::try_lock(&file) {
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(fs4::TryLockError::WouldBlock) => Err(taken(directory.to_owned())),
-        Err(fs4::TryLockError::Error(source)) => Err(io_error("lock")(source)),
+        Err(Errno::WOULDBLOCK) => Err(taken(directory.to_owned())),
+        Err(source) => Err(io_error("lock")(source.into())),
     }
 }
 

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 
 use super::super::inventory::{BASES, HEAD, IDENTITY, SEGMENTS};
 use super::error::{PlaceError, bytes_max};
@@ -72,10 +73,10 @@ impl Local {
         made.map_err(failed("make", root))?;
         let path = root.join(LOCK);
         let lock = files::open_lock(&path).map_err(failed("open", &path))?;
-        match fs4::FileExt::try_lock(&lock) {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(fs4::TryLockError::WouldBlock) => return Err(PlaceError::Taken(root.display().to_string())),
-            Err(fs4::TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
+            Err(Errno::WOULDBLOCK) => return Err(PlaceError::Taken(root.display().to_string())),
+            Err(source) => return Err(failed("lock", &path)(source.into())),
         }
         let place = Local { root: root.to_owned(), _lock: Some(lock) };
         for directory in ["", BASES, SEGMENTS] {
