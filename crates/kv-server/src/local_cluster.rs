@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn it_chooses_names_urls_and_sizes_itself() {
         let cases = [
-            ("--name x", 3, "--local-cluster chooses names, URLs and directories itself: leave out --name"),
+            ("--name x", 3, "--local-cluster chooses names, URLs and directories: omit --name"),
             ("", 2, "--local-cluster must be 1, 3 or 5, not 2"),
         ];
         for (line, members, wanted) in cases {

@@ -413,7 +413,7 @@ mod tests {
     fn a_file_that_cannot_be_opened_is_an_error() {
         let target = AuditTarget::File("/proc/nothing/audit.log".into());
         let error = AuditQueue::start(&target, AuditMetrics::default()).unwrap_err();
-        assert_eq!(error.to_string(), "open the audit log /proc/nothing/audit.log");
+        assert_eq!(error.to_string(), "open audit log /proc/nothing/audit.log");
     }
 
     #[test]
