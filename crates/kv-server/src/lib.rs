@@ -17,8 +17,8 @@
 mod check_config; // the effect of a set of flags
 mod local_cluster; // the same command in N terminals
 
-mod methods; // the table of methods
-mod command_line; // help, and commands without a member
+mod command_line;
+mod methods; // the table of methods // help, and commands without a member
 
 mod audit; // who asked for what
 

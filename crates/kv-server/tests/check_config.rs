@@ -79,7 +79,7 @@ fn a_file_counts_alone() {
     assert!(!alone.has_risk("--auto-compaction-retention"));
     assert_eq!(alone.report["ignored"], serde_json::json!(["--name", "ETCD_WAL_DIR"]));
     let text = printed(&["--name=n", &flag], &environment);
-    assert!(text.contains("ignored: --config-file counts alone:\n  --name\n  ETCD_WAL_DIR\n"), "{text}");
+    assert!(text.contains("ignored: only --config-file applies:\n  --name\n  ETCD_WAL_DIR\n"), "{text}");
 }
 
 /// What is printed for people.
@@ -174,7 +174,7 @@ fn risks_are_named() {
     let cases: [(&[&str], &str); 11] = [
         (
             &["--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://10.0.0.1:2379"],
-            "clients talk without TLS at http://0.0.0.0:2379",
+            "client traffic is unencrypted on http://0.0.0.0:2379",
         ),
         (&["--listen-peer-urls=http://0.0.0.0:2380"], "members talk without TLS"),
         (&["--name=a", "--initial-cluster", two, own], "2 members bear the loss of 0, as 1 members do"),

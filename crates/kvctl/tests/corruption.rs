@@ -423,7 +423,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     let name = cluster.members[at].name.clone();
     ends(reseed(&cluster, "absent"), (1, "absent is not a member of the cluster"));
     cluster.members[away].kill();
-    ends(reseed(&cluster, &name), (1, "1 of 3 voting members answer, which is no quorum"));
+    ends(reseed(&cluster, &name), (1, "1/3 voters are up, which is not a quorum"));
     cluster.members[away].launch();
     cluster.members[away].wait_ready();
     ends(reseed(&cluster, &cluster.members[away].name), (0, "there is nothing to do"));

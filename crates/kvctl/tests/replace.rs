@@ -50,7 +50,7 @@ async fn a_replacement_that_is_killed_after_any_step_goes_on() {
     run.wait_for("removed m1");
     run.kill();
     let (status, said) = replace(&cluster, "m1", "60").wait_end();
-    assert!(status.success() && said.contains("m3 is in the place of m1"), "{said}");
+    assert!(status.success() && said.contains("m3 replaced m1"), "{said}");
     let (_, said) = cluster.members[1].process.take().unwrap().wait_end();
     assert!(said.contains("the member has been permanently removed from the cluster"), "{said}");
     // The line of before with another OLD only removes a member.
@@ -66,7 +66,7 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     let at = cluster.joiner(&[0, 1]);
     cluster.members[2].kill();
     let (status, said) = replace_with(&cluster, "m2", &["--dry-run"]).wait_end();
-    assert!(status.success() && said.contains("1. remove m2, which does not answer"), "{said}");
+    assert!(status.success() && said.contains("1. remove m2, which is unreachable"), "{said}");
     assert_eq!(names(&cluster.members[0]).await, ["m0", "m1", "m2"]);
     let run = replace_with(&cluster, "m2", &["--grace", "1"]);
     run.wait_for("removed m2");
@@ -95,7 +95,7 @@ async fn a_member_that_answers_again_within_the_grace_is_not_removed_first() {
     cluster.joiner(&[0, 1]);
     cluster.members[2].kill();
     let run = replace_with(&cluster, "m2", &["--grace", "3600"]);
-    run.wait_for("does not answer: it is removed in");
+    run.wait_for("is unreachable: it is removed in");
     cluster.members[2].launch();
     cluster.members[2].wait_ready();
     run.wait_for("added m3 as a learner");
@@ -118,5 +118,5 @@ async fn a_lone_member_is_replaced_where_users_are_checked() {
     run.wait_for("waiting for m1");
     cluster.members[at].launch();
     let (status, said) = tokio::task::spawn_blocking(|| run.wait_end()).await.unwrap();
-    assert!(status.success() && said.contains("m1 is in the place of m0"), "{said}");
+    assert!(status.success() && said.contains("m1 replaced m0"), "{said}");
 }

@@ -94,7 +94,7 @@ async fn a_cluster_under_load_is_shown() {
     let first = shown.lines().next().unwrap();
     // A disk that is slow here is the reason then.
     let health = ["Healthy: 3/3 members up, leader m", "Slow disk on m"];
-    assert!(health.iter().any(|it| first.starts_with(it)) && first.contains("3 of 3 answer"), "{shown}");
+    assert!(health.iter().any(|it| first.starts_with(it)) && first.contains("3/3 endpoints up"), "{shown}");
     assert!(shown.contains("\nno alarms · store "), "{shown}");
     for member in ["m0", "m1", "m2"] {
         let cells = row(&shown, "Members", member);
@@ -115,7 +115,7 @@ async fn a_cluster_under_load_is_shown() {
 
     loaded.cluster.members[1].kill();
     let shown = text(&top(&["--metrics-endpoints", &endpoints, "--once", "--view", "members"]));
-    assert!(shown.lines().next().unwrap().contains("ONLY 2 OF 3 ANSWER"), "{shown}");
+    assert!(shown.lines().next().unwrap().contains("2/3 ENDPOINTS UP"), "{shown}");
     let down = format!("127.0.0.1:{}", loaded.ports[1]);
     assert_eq!(row(&shown, "Members", &down)[1..4], ["DOWN:", "Connection", "refused"], "{shown}");
     assert!(!shown.contains("Calls"), "{shown}");
@@ -133,7 +133,7 @@ fn in_a_terminal(endpoints: &str) {
     ];
     for (how, end) in ends {
         let mut terminal = Terminal::start(KVCTL, &arguments, &[("NO_COLOR", "1")], 100, 30);
-        terminal.wait_for("3 of 3 answer");
+        terminal.wait_for("3/3 endpoints up");
         assert!(terminal.is_raw(), "{how}");
         terminal.type_in("6");
         terminal.wait_for("[6 Space]");

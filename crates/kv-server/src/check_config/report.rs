@@ -30,14 +30,14 @@ impl ConfigReport {
         };
         let given = self.settings.iter().filter(|row| row.source != ValueSource::Default);
         let given = given.map(|row| format!("--{}={} ({})", row.name, value(row), source(row)));
-        section("given; all other flags have their defaults, see -w json", given.collect());
-        section("ignored: --config-file counts alone", self.ignored.clone());
+        section("explicitly set; all other flags have their defaults, see -w json", given.collect());
+        section("ignored: only --config-file applies", self.ignored.clone());
         let without = self.without_effect.iter().map(|(flag, reason)| format!("--{flag}: {reason}"));
         section("accepted without effect", without.collect());
         section("risks", self.risks.clone());
         text.push_str(&match &self.error {
             Some(error) => format!("a member would not start: {}\n", visible(error)),
-            None => "a member would start with these settings\n".to_owned(),
+            None => "configuration is valid\n".to_owned(),
         });
         text
     }

@@ -82,8 +82,9 @@ fn places(settings: &Settings, risks: &mut Vec<String>) {
                 "--quota-backend-bytes[{quota}] with the log and a snapshot that is received may not fit the \
                  disk of {total} bytes"
             )),
-            Some(quota) if quota > free => risks
-                .push(format!("--quota-backend-bytes[{quota}] is more than the {free} bytes that are free")),
+            Some(quota) if quota > free => {
+                risks.push(format!("--quota-backend-bytes[{quota}] exceeds the {free} free bytes"))
+            }
             Some(_) => {}
         }
     }
@@ -96,10 +97,10 @@ fn certificates(ends: &[(PathBuf, i64)], risks: &mut Vec<String>) {
     for (path, end) in ends {
         let (path, days, date) = (path.display(), (end - now) / DAY_SECONDS, date(*end));
         if *end <= now {
-            risks.push(format!("{path}: a certificate has expired ({date}): the other side refuses it"));
+            risks.push(format!("{path}: a certificate has expired ({date}): peers and clients reject it"));
         } else if days < CERTIFICATE_DAYS {
             risks.push(format!(
-                "{path}: a certificate expires in {days} days ({date}); its file may be replaced at run time"
+                "{path}: a certificate expires in {days} days ({date}); the file can be replaced at run time"
             ));
         }
     }
@@ -131,12 +132,12 @@ fn listeners(settings: &Settings, risks: &mut Vec<String>) {
         plain(&settings.listen_client_urls).or_else(|| plain(&settings.listen_client_http_urls))
     {
         risks.push(format!(
-            "clients talk without TLS at {urls}: passwords, tokens and values can be read on the network"
+            "client traffic is unencrypted on {urls}: passwords, tokens and values can be read on the network"
         ));
     }
     if let Some(urls) = plain(&settings.listen_peer_urls) {
         risks.push(format!(
-            "members talk without TLS at {urls}: any program that reaches the port can act as a member"
+            "peer traffic is unencrypted on {urls}: any program that reaches the port can act as a member"
         ));
     }
     let asks = |port: &Option<config::PortTls>| port.as_ref().is_none_or(|port| port.requires_certificate);
@@ -162,7 +163,7 @@ fn cluster(settings: &Settings, risks: &mut Vec<String>) {
     let count = names.len();
     if count > 0 && count.is_multiple_of(2) && settings.discovery.is_none() {
         risks.push(format!(
-            "{count} members bear the loss of {}, as {} members do",
+            "{count} members tolerate the loss of {}, as {} members do",
             (count - 1) / 2,
             count - 1
         ));
@@ -177,12 +178,12 @@ fn cluster(settings: &Settings, risks: &mut Vec<String>) {
     if count > 1 {
         let own = settings.advertise_client_urls.iter().chain(settings.advertise_peer_urls.iter());
         for url in own.filter(|url| is_local(url)) {
-            risks.push(format!("{url} is advertised: it leads other machines to themselves"));
+            risks.push(format!("advertised {url} points other machines to themselves"));
         }
     }
     for url in settings.advertise_client_urls.iter().chain(settings.advertise_peer_urls.iter()) {
         if url.host().parse::<IpAddr>().is_ok_and(|address| address.is_unspecified()) {
-            risks.push(format!("{url} is advertised: it is no address that others can dial"));
+            risks.push(format!("advertised {url} is not reachable from other hosts"));
         }
     }
     let clock = settings.clock;
@@ -195,8 +196,7 @@ fn cluster(settings: &Settings, risks: &mut Vec<String>) {
     }
     if settings.force_new_cluster {
         risks.push(
-            "--force-new-cluster removes all other members at every start: leave it out afterwards"
-                .to_owned(),
+            "--force-new-cluster removes all other members at every start: remove it afterwards".to_owned(),
         );
     }
 }
@@ -237,14 +237,12 @@ fn limits(settings: &Settings, log: &LogSettings, risks: &mut Vec<String>) {
     }
     let descriptors = descriptors::limit_max();
     if descriptors < DESCRIPTORS {
-        risks.push(format!(
-            "the limit of open files (ulimit -Hn) is {descriptors}: clients wait for each other"
-        ));
+        risks.push(format!("the open file limit (ulimit -Hn) is {descriptors}: clients wait for each other"));
     }
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     if clock.as_secs() < CLOCK_SECONDS_MIN {
         risks.push(
-            "the clock of this machine was not set: certificates are refused, and log lines misdated"
+            "the clock of this machine is not set: certificates are rejected, and log lines misdated"
                 .to_owned(),
         );
     }

@@ -162,7 +162,7 @@ fn failed_handshakes_say_who_and_why_and_probes_say_nothing() {
         ("the other side does not accept the certificate that this member shows", &|| {
             assert_eq!(Caller::new(&foreign, None, BOTH).health(port), Refused);
         }),
-        ("the other side does not speak TLS, perhaps plain HTTP", &|| {
+        ("the server does not use TLS, perhaps plain HTTP", &|| {
             let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
             plain.write_all(b"GET /health HTTP/1.1\r\n\r\n").unwrap();
             let _alert = plain.read_to_end(&mut Vec::new());

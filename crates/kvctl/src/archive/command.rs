@@ -39,7 +39,7 @@ struct ArchiveArguments {
     /// credentials of a bucket are read from AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on.
     #[arg(long, value_name = "DIR|s3://…")]
     to: String,
-    /// Time between two snapshots of the whole cluster. A restore reads one, and all events after it.
+    /// Interval between full snapshots. A restore reads one snapshot and all later events.
     #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
     base_every: Duration,
     /// Interval between writes of events. Later events may be lost with the cluster.
@@ -104,7 +104,7 @@ enum ArchiveError {
     Follow(#[from] FollowError),
     #[error(transparent)]
     Review(#[from] ReviewError),
-    #[error("nothing was archived")]
+    #[error("no revision was archived")]
     Nothing,
 }
 

@@ -32,7 +32,7 @@ pub enum DocumentError {
     Place(#[from] PlaceError),
     #[error("{0} is not readable as JSON")]
     Malformed(&'static str, #[source] serde_json::Error),
-    #[error("the archive has format {0}, this program writes format {FORMAT}")]
+    #[error("the archive has format {0}, this version writes format {FORMAT}")]
     Format(u32),
 }
 

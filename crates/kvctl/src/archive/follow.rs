@@ -65,7 +65,7 @@ pub enum FollowError {
     Events(#[from] EventsError),
     #[error(transparent)]
     Seam(#[from] SeamError),
-    #[error("the endpoints are of cluster {found}, and the archive is of cluster {wanted}")]
+    #[error("the endpoints belong to cluster {found}, the archive to cluster {wanted}")]
     OtherCluster { found: String, wanted: String },
     #[error(
         "the cluster is at revision {head}, and the archive at revision {revision}: the cluster was replaced by an \
@@ -500,7 +500,7 @@ impl Archiver {
         self.write(Some(session)).await?;
         let reason = match to > self.last {
             true => format!("the cluster no longer has the revisions after {}, up to {to}", self.last),
-            false => format!("the cluster no longer has what could be compared with revision {to}"),
+            false => format!("the cluster no longer has the data to compare with revision {to}"),
         };
         self.list()?;
         let last = self.inventory.reached_after(self.last, to).unwrap_or(0);

@@ -21,19 +21,19 @@ type Seconds = Gauge<f64, AtomicU64>;
 telemetry::declare_metrics! {
     /// Counters and gauges of an archiver.
     pub struct ArchiveMetrics {
-        revision: Gauge<i64, AtomicI64> => "revision", "Newest archived revision";
-        head: Gauge<i64, AtomicI64> => "head_revision", "Revision of the cluster when it last answered";
+        revision: Gauge<i64, AtomicI64> => "revision", "Latest archived revision";
+        head: Gauge<i64, AtomicI64> => "head_revision", "Revision of the cluster at its last response";
         behind_revisions: Gauge<i64, AtomicI64>
             => "behind_revisions", "Revisions of the cluster that are not archived";
         behind_seconds: Seconds
             => "behind_seconds", "Seconds since the archive last had all revisions of the cluster";
-        base_revision: Gauge<i64, AtomicI64> => "base_revision", "Revision of the newest base";
-        base_time: Seconds => "base_time_seconds", "When it was taken, since 1970";
-        bases: Counter => "bases", "Bases that were written";
-        segments: Counter => "segments", "Segments that were written";
-        bytes: Counter => "bytes", "Bytes of bases and segments that were written";
+        base_revision: Gauge<i64, AtomicI64> => "base_revision", "Revision of the latest base";
+        base_time: Seconds => "base_time_seconds", "Unix time when it was taken";
+        bases: Counter => "bases", "Bases written";
+        segments: Counter => "segments", "Segments written";
+        bytes: Counter => "bytes", "Bytes written in bases and segments";
         gaps: Counter => "gaps", "Times when revisions were compacted before they were archived";
-        failures: Counter => "failures", "Failed calls of the cluster and writes to the archive";
+        failures: Counter => "failures", "Failed requests to the cluster and failed archive writes";
     }
 }
 

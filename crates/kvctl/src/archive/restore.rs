@@ -30,7 +30,7 @@ const TTL_UNKNOWN: i64 = 60;
 /// Reason a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    #[error("there is no archive: {IDENTITY} is missing")]
+    #[error("not an archive: {IDENTITY} is missing")]
     NoArchive,
     #[error(transparent)]
     Document(#[from] DocumentError),
@@ -38,15 +38,15 @@ pub enum RestoreError {
     Place(#[from] PlaceError),
     #[error("revision {revision} is not in the archive, which has {ranges}")]
     NoRevision { revision: i64, ranges: String },
-    #[error("the archive has nothing yet")]
+    #[error("the archive is empty")]
     Empty,
-    #[error("the archive has nothing of {0} or before")]
+    #[error("the archive has no data at or before {0}")]
     Before(String),
-    #[error("the archive goes up to {0}")]
+    #[error("latest archived time is {0}")]
     After(String),
     #[error("{name}")]
     Segment { name: String, source: SegmentError },
-    #[error("{name} is gone: it was removed after the archive was listed")]
+    #[error("{name} was removed after the archive was listed")]
     Gone { name: String },
     #[error("{name} is at revision {found}")]
     OtherBase { name: String, found: i64 },
@@ -122,7 +122,7 @@ pub fn restore(
     let is_known = attached.iter().all(|id| ttls.contains_key(id));
     if !is_known && let Err(error) = find_late_ttls(place, &inventory, &plan, &attached, settings, &mut ttls)
     {
-        say(&format!("not looked through for TTLs that were late: {}", causes(&error)));
+        say(&format!("skipped the search for late TTLs: {}", causes(&error)));
     }
     let leases: Vec<(i64, i64)> =
         attached.into_iter().map(|id| (id, ttls.get(&id).copied().unwrap_or(TTL_UNKNOWN))).collect();

@@ -18,7 +18,7 @@ use process::command_line::run as run_command;
 #[derive(Debug, Parser)]
 #[command(
     name = "kvctl restore",
-    about = "Makes the data directory of a new member from an archive of `kvctl archive`, at one revision."
+    about = "Creates the data directory of a new member from an archive of `kvctl archive`, at one revision."
 )]
 struct RestoreArguments {
     /// The directory of the archive, or s3://BUCKET/PREFIX.
@@ -37,16 +37,14 @@ struct RestoreArguments {
 
 /// Parses a time. A time without a zone is rejected as ambiguous.
 fn parse_time(text: &str) -> Result<SystemTime, &'static str> {
-    humantime::parse_rfc3339(text).map_err(|_| "give a time in UTC, such as 2026-01-02T15:04:05Z")
+    humantime::parse_rfc3339(text).map_err(|_| "expected a time in UTC, such as 2026-01-02T15:04:05Z")
 }
 
 #[derive(Debug, thiserror::Error)]
 enum RestoreCommandError {
     #[error(transparent)]
     Flags(#[from] MemberFlagsError),
-    #[error(
-        "give --revision or --time: the members of --initial-cluster have to be restored to the same state"
-    )]
+    #[error("set --revision or --time: all members of --initial-cluster must be restored to the same state")]
     Several,
     #[error("start the client of the bucket")]
     Runtime(#[source] io::Error),

@@ -20,7 +20,7 @@ use state_machine::Lineage;
 /// Failure to review an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    #[error("there is no archive: {IDENTITY} is missing")]
+    #[error("not an archive: {IDENTITY} is missing")]
     NoArchive,
     #[error(transparent)]
     Document(#[from] DocumentError),

@@ -57,11 +57,11 @@ pub struct Lease {
 /// Failure to read a segment.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    #[error("it is no segment of an archive")]
+    #[error("not an archive segment")]
     Magic,
-    #[error("it does not have the SHA-256 that it has at its end: it is damaged or cut")]
+    #[error("checksum mismatch: the segment is truncated or corrupted")]
     Hash,
-    #[error("damaged at byte {0}")]
+    #[error("corrupt at byte {0}")]
     Block(usize),
     #[error("a record of the block at byte {0} takes more than {REVISION_BYTES_MAX} bytes of memory")]
     TooLarge(usize),

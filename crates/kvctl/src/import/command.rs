@@ -19,7 +19,7 @@ use snapshot_file::{BUMPED_REVISION_MAX, ImportResult, Revisions};
 #[derive(Debug, Parser)]
 #[command(
     name = "kvctl import",
-    about = "Makes the data directory of a new member from a file of `etcdctl snapshot save`."
+    about = "Creates the data directory of a new member from a file of `etcdctl snapshot save`."
 )]
 struct ImportArguments {
     /// The file, saved from etcd 3.5 to 3.7 or from kv-server.
@@ -91,13 +91,13 @@ pub struct MemberFlags {
     /// Name of the member.
     #[arg(long, default_value = "default")]
     pub name: String,
-    /// All members of the new cluster, as NAME=URL,... [default: this member alone].
+    /// Members of the new cluster, as NAME=URL,... [default: this member alone].
     #[arg(long)]
     pub initial_cluster: Option<String>,
-    /// Mixed into the ids of the new cluster.
+    /// Token hashed into the IDs of the new cluster.
     #[arg(long, default_value = "etcd-cluster")]
     pub initial_cluster_token: String,
-    /// Where other members dial this one.
+    /// Peer URLs advertised to other members.
     #[arg(long, default_value = "http://localhost:2380")]
     pub initial_advertise_peer_urls: String,
 }

@@ -35,11 +35,11 @@ pub enum ImportError {
     #[error("{attempt} {}", path.display())]
     File { attempt: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "{} has no SHA-256 at its end; a file that was copied from a data directory needs --skip-hash-check",
+        "{} has no SHA-256 trailer; a file copied from a data directory needs --skip-hash-check",
         .0.display()
     )]
     NoHash(PathBuf),
-    #[error("{} does not have the SHA-256 that it has at its end: it is damaged or cut", .0.display())]
+    #[error("{}: checksum mismatch: file is truncated or corrupted", .0.display())]
     OtherHash(PathBuf),
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: SnapshotReadError },
@@ -49,7 +49,7 @@ pub enum ImportError {
     Directory(#[from] DirectoryError),
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    #[error("the histories of the file's keys do not fit together")]
+    #[error("the key histories in the file are inconsistent")]
     Opened(#[source] mvcc::Error),
 }
 

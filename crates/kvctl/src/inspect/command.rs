@@ -30,7 +30,7 @@ struct InspectArguments {
     /// One JSON object per line.
     #[arg(long)]
     json: bool,
-    /// `store`: every record of every block as well.
+    /// `store`: also every record of every block.
     #[arg(long)]
     records: bool,
 }

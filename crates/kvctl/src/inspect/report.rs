@@ -132,11 +132,11 @@ fn shortened(text: &str) -> String {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InspectError {
-    #[error("look at the log")]
+    #[error("inspect the log")]
     Log(#[from] ::wal::Error),
-    #[error("look at the store")]
+    #[error("inspect the store")]
     Store(#[from] mvcc::Error),
-    #[error("make a directory for a copy of the catalogue")]
+    #[error("create a directory for a copy of the catalogue")]
     Scratch(#[source] io::Error),
     #[error("no data directory {}", .0.display())]
     Missing(PathBuf),

@@ -33,7 +33,7 @@ pub fn show<W: Write>(dir: &Path, report: &mut InspectReport<W>) -> Result<(), I
             report.damage(
                 &dir.display().to_string(),
                 0,
-                &format!("the log does not open: {}", causes(error)),
+                &format!("the log cannot be opened: {}", causes(error)),
             );
             report.line(summary.with("opens", false));
         }

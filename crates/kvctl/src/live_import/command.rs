@@ -34,7 +34,7 @@ const COPIES_MAX: u32 = 10;
 #[derive(Debug, Parser)]
 #[command(
     name = "kvctl import",
-    about = "Makes a data directory from a running cluster of etcd 3.5 to 3.7 or kv-server: copies it at one \
+    about = "Creates a data directory from a running etcd 3.5 to 3.7 or kv-server cluster: copies it at one \
              revision, and follows it. SIGINT or SIGTERM ends it: it then catches up with the source, \
              compares the hashes and finishes the directory. Run again, it continues."
 )]
@@ -81,13 +81,13 @@ enum LiveError {
     Place(#[from] PlaceError),
     #[error(transparent)]
     Copy(#[from] CopyError),
-    #[error("ask the source: {}", .0.message())]
+    #[error("query the source: {}", .0.message())]
     Refused(Status),
-    #[error("no whole copy after {copies} attempts, and no answer for {seconds} s: {reason}")]
+    #[error("no complete copy after {copies} attempts, and no response for {seconds} s: {reason}")]
     Silent { copies: u32, seconds: u64, reason: String },
-    #[error("ask the source: {reason}. What was imported before is as it was: run again to go on")]
+    #[error("query the source: {reason}. The previous import is unchanged: rerun to resume")]
     Unreached { reason: String },
-    #[error("stopped before the copy was whole. Run again to begin anew")]
+    #[error("stopped before the copy was complete. Rerun to start again")]
     Stopped,
     #[error(transparent)]
     Import(#[from] ImportError),
@@ -121,7 +121,7 @@ pub fn run(command: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode
         );
         if source_revision > revision {
             say(&format!(
-                "the source is still written to: it is at revision {source_revision}. Run again to go on"
+                "the source still receives writes: it is at revision {source_revision}. Rerun to catch up"
             ));
         }
         Ok::<(), LiveError>(())
@@ -141,7 +141,7 @@ fn try_run(arguments: &LiveImportArguments) -> Result<Proof, LiveError> {
         };
         // At a second signal the process exits; the durable state is at a whole revision.
         let on_first =
-            || say("catching up with the source, to finish the directory; a second signal ends without");
+            || say("catching up with the source before finishing the directory; press Ctrl-C again to abort");
         let importing = Importing {
             client,
             signalled: shutdown::signals(on_first),
@@ -230,7 +230,7 @@ impl Importing {
             place.finish()?;
         }
         if is_kept {
-            say(&format!("nothing was received: it is finished at revision {before} again"));
+            say(&format!("no new revisions: finished at revision {before} again"));
         }
         Ok(followed?)
     }
@@ -248,7 +248,7 @@ impl Importing {
             if !may_pass(&status) || begun.elapsed() >= follow::patience(self.patience, &self.signalled) {
                 return Err(LiveError::Unreached { reason });
             }
-            say(&format!("asking the source again: {reason}"));
+            say(&format!("querying the source again: {reason}"));
             self.client.turn_away();
             tokio::time::sleep(PAUSE).await;
         }
@@ -283,7 +283,7 @@ impl Importing {
                 let seconds = answered.elapsed().as_secs();
                 return Err(LiveError::Silent { copies: cut, seconds, reason });
             }
-            say(&format!("copying again: {reason}"));
+            say(&format!("snapshot copy failed, retrying: {reason}"));
             self.client.turn_away();
             tokio::time::sleep(PAUSE).await;
         };

@@ -25,7 +25,7 @@ pub enum CopyError {
     Source(Status),
     #[error("the source sent no byte for {} s", PART_TIMEOUT.as_secs())]
     Silent,
-    #[error("the source ended the stream with {0} bytes still to come")]
+    #[error("the source closed the stream with {0} bytes outstanding")]
     Cut(u64),
 }
 

@@ -38,7 +38,7 @@ impl Events {
     /// Watches all keys, starting at `from`.
     pub async fn begin(session: &Session, from: i64) -> Result<Events, Status> {
         let begun = tokio::time::timeout(WATCH_TIMEOUT, session.watch(from)).await;
-        let events = begun.map_err(|_| Status::unavailable("no answer to a watch"))??;
+        let events = begun.map_err(|_| Status::unavailable("no response to a watch"))??;
         Ok(Events { events, heads: ask(session.clone()), moved: Instant::now() })
     }
 
@@ -47,7 +47,7 @@ impl Events {
         let response = tokio::select! {
             biased;
             head = self.heads.recv() => {
-                return head.unwrap_or_else(|| Err(Status::unavailable("no more answers"))).map(News::Head);
+                return head.unwrap_or_else(|| Err(Status::unavailable("no more responses"))).map(News::Head);
             }
             response = self.events.message() => {
                 response?.ok_or_else(|| Status::unavailable("the watch ended"))?
@@ -72,7 +72,7 @@ impl Events {
             self.moved = Instant::now();
         }
         match self.moved.elapsed() >= EVENTS_TIMEOUT {
-            true => Err(Status::unavailable("the watch sends nothing")),
+            true => Err(Status::unavailable("the watch is silent")),
             false => Ok(()),
         }
     }

@@ -38,7 +38,7 @@ pub enum FollowError {
          between them is lost. Remove the directory and import again"
     )]
     Compacted { revision: i64, compacted: i64 },
-    #[error("the endpoints are of cluster {found}, and the copy is of cluster {wanted}")]
+    #[error("the endpoints belong to cluster {found}, the copy to cluster {wanted}")]
     OtherCluster { found: String, wanted: String },
     #[error(
         "the source is at revision {head}, and the copy at revision {revision}: the source was replaced by \
@@ -58,11 +58,10 @@ pub enum FollowError {
     #[error(transparent)]
     Refused(#[from] SourceRefusal),
     #[error(
-        "no answer of the source for {seconds} s ({reason}). The copy is kept at revision {revision}: run again \
-         to go on"
+        "no answer of the source for {seconds} s ({reason}). The copy is retained at revision {revision}: rerun to resume"
     )]
     Silent { seconds: u64, reason: String, revision: i64 },
-    #[error("{reason}, for {seconds} s. The copy is kept at revision {revision}: run again to go on")]
+    #[error("{reason}, for {seconds} s. The copy is retained at revision {revision}: rerun to resume")]
     Unsettled { seconds: u64, reason: String, revision: i64 },
 }
 
@@ -175,7 +174,7 @@ impl Follower {
             if self.answered.elapsed() >= patience {
                 return Err(FollowError::Silent { seconds: patience.as_secs(), reason, revision });
             }
-            say(&format!("revision {revision}: connecting again, since the source failed: {reason}"));
+            say(&format!("revision {revision}: reconnecting, the source failed: {reason}"));
             self.client.turn_away();
             tokio::time::sleep(PAUSE).await;
         }

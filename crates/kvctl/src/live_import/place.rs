@@ -38,7 +38,7 @@ pub enum PlaceError {
     #[error("{} is not readable as the state of an import", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error(
-        "the import into {} was begun with its log in {}, and is now given {}",
+        "the import into {} was started with its log in {}, not in {}",
         path.display(),
         begun.display(),
         given.display()
@@ -50,11 +50,11 @@ pub enum PlaceError {
         .0.display()
     )]
     DataInLog(PathBuf),
-    #[error("{} has a log that this import did not make: give another --wal-dir", .0.display())]
+    #[error("{} has a log that this import did not create: use another --wal-dir", .0.display())]
     OthersLog(PathBuf),
-    #[error("the import into {} was begun with another --name, --initial-cluster or token", .0.display())]
+    #[error("the import into {} was started with a different --name, --initial-cluster or token", .0.display())]
     OtherMembers(PathBuf),
-    #[error("{} has format {found}, this program reads format {FORMAT}", path.display())]
+    #[error("{} has format {found}, this version reads format {FORMAT}", path.display())]
     Format { path: PathBuf, found: u32 },
     #[error(
         "a member has been started from {}: it is no longer a copy of the source. Import into another \
@@ -462,7 +462,7 @@ mod tests {
             (
                 "finished for other members",
                 |settings| drop(finished(&settings_with(&settings.data_dir, None, "other"))),
-                "was begun with another --name, --initial-cluster or token",
+                "was started with a different --name, --initial-cluster or token",
             ),
             (
                 "of another kind",

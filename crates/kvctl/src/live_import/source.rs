@@ -160,7 +160,7 @@ impl Session {
 }
 
 fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Status> {
-    header.ok_or_else(|| Status::internal("an answer without a header"))
+    header.ok_or_else(|| Status::internal("a response without a header"))
 }
 
 fn is_compacted(status: &Status) -> bool {
@@ -176,7 +176,7 @@ pub enum Broken<E> {
 
 /// Permanent error of the source, which other members would return as well.
 #[derive(Debug, thiserror::Error)]
-#[error("ask the cluster: {0}")]
+#[error("query the cluster: {0}")]
 pub struct SourceRefusal(String);
 
 impl<E> From<E> for Broken<E> {

@@ -25,7 +25,7 @@ pub enum TargetError {
     Store(#[from] mvcc::Error),
     #[error("the state in the store")]
     State(#[from] state_machine::ApplyError),
-    #[error("after revision {last} the source sent revision {found}: what is between them is lost")]
+    #[error("after revision {last} the source sent revision {found}: the revisions between them are lost")]
     Gap { last: i64, found: i64 },
     #[error("revision {revision}, key {key}: {what}. The copy and the source have different histories")]
     Differs { revision: i64, key: String, what: String },

@@ -107,7 +107,9 @@ impl OperatorClient {
     pub async fn add_learner(&mut self, peer_urls: &[String]) -> Result<u64, Status> {
         let request = MemberAddRequest { peer_ur_ls: peer_urls.to_vec(), is_learner: true };
         let added = self.changing().await?.cluster().member_add(request).await?.into_inner().member;
-        added.map(|member| member.id).ok_or_else(|| Status::internal("the added member is not in the answer"))
+        added
+            .map(|member| member.id)
+            .ok_or_else(|| Status::internal("the added member is not in the response"))
     }
 
     pub async fn promote(&mut self, id: u64) -> Result<(), Status> {
@@ -227,7 +229,7 @@ impl OperatorClient {
                 Err(status) if is_of_user(&status) => return Err(status),
                 Err(status) if status.code() == Code::Unimplemented => {
                     others += 1;
-                    "it does not serve etcd's API: give URLs of clients, not those of peers".to_owned()
+                    "it does not serve etcd's API: use client URLs, not peer URLs".to_owned()
                 }
                 Err(status) => {
                     status.source().map_or_else(|| status.message().to_owned(), |_| broken(&status))
@@ -239,7 +241,7 @@ impl OperatorClient {
         reasons.sort_unstable();
         let (reasons, is_late) = (reasons.join("; "), asked.elapsed() >= self.first_answer_within);
         if !self.has_answered && (is_late || others == self.endpoints.len()) {
-            return Err(Status::not_found(format!("no member has answered at any endpoint: {reasons}")));
+            return Err(Status::not_found(format!("no endpoint responded: {reasons}")));
         }
         Err(Status::unavailable(reasons))
     }
@@ -329,7 +331,7 @@ mod tests {
         for (url, reason) in [
             ("http://127.0.0.1:1", "Connection refused"),
             (&plain, "frame with invalid size"),
-            (&secure, "the other side does not speak TLS"),
+            (&secure, "the server does not use TLS"),
         ] {
             let endpoints = vec![url.to_owned(), "http://127.0.0.1:2".to_owned()];
             let tls = PortTls { is_self_signed: true, ..PortTls::default() };
@@ -340,7 +342,7 @@ mod tests {
             tokio::time::sleep(client.first_answer_within).await;
             let refused = client.reached().await.err().unwrap();
             assert!(!may_pass(&refused) && refused.code() == Code::NotFound, "{refused}");
-            for part in ["no member has answered", url, reason, "http://127.0.0.1:2: "] {
+            for part in ["no endpoint responded", url, reason, "http://127.0.0.1:2: "] {
                 assert!(refused.message().contains(part), "{part}: {refused}");
             }
             client.has_answered = true;

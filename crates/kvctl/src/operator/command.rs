@@ -42,18 +42,18 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct ReseedArguments {
-    /// Name or id of the member.
+    /// Name or ID of the member.
     member: String,
     #[command(flatten)]
     access: ClientFlags,
-    /// Seconds without progress after which the command gives up. It can be run again.
+    /// Seconds without progress before the command fails; rerun to resume.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
 }
 
 #[derive(Debug, clap::Args)]
 struct Replace {
-    /// Name or id of the member to replace.
+    /// Name or ID of the member to replace.
     old: String,
     /// Name and peer URLs of the new member, as NAME=URL[,URL…].
     #[arg(value_name = "NEW-NAME=URL")]
@@ -69,10 +69,10 @@ struct Replace {
     /// Seconds for which an old member must be unreachable before it is removed: it may be rebooting.
     #[arg(long, default_value_t = 60)]
     grace: u64,
-    /// Print the plan and change nothing.
+    /// Print the plan without changing anything.
     #[arg(long)]
     dry_run: bool,
-    /// Seconds without progress after which the command gives up. It can be run again.
+    /// Seconds without progress before the command fails; rerun to resume.
     #[arg(long, default_value_t = 600)]
     timeout: u64,
 }

@@ -45,7 +45,7 @@ pub struct ClientFlags {
 /// Invalid client flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientFlagsError {
-    #[error("--user is not NAME:PASSWORD, and there is no --password")]
+    #[error("--user is not NAME:PASSWORD, and --password is not set")]
     User,
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -60,7 +60,7 @@ pub enum ReplaceRefusal {
          promoted {new} for it, run again with --promoted"
     )]
     VotesAlready { new: String, old: String },
-    #[error("{old} is the name of {count} members: give the id of one of them")]
+    #[error("{old} is the name of {count} members: use the ID of one of them")]
     Ambiguous { old: String, count: usize },
     #[error("{old} has the URL {urls}: a new member needs a separate address")]
     SameUrl { old: String, urls: String },
@@ -68,16 +68,14 @@ pub enum ReplaceRefusal {
     OtherName { urls: String, name: String, wanted: String },
     #[error("{old} is a learner: remove it with MemberRemove and add another one")]
     Learner { old: String },
-    #[error("{name} is the name of member {id:x}, which stays: give the new member another name")]
+    #[error("{name} is the name of member {id:x}, which stays: choose another name for the new member")]
     NameTaken { name: String, id: u64 },
     #[error(
-        "member {id:x} is a learner, and a cluster takes in one at a time: promote it or remove it first \
+        "member {id:x} is a learner, and a cluster accepts one at a time: promote it or remove it first \
          (etcdctl member promote {id:x})"
     )]
     OtherLearner { id: u64 },
-    #[error(
-        "with {answering} of {voters} voting members answering, {step} would leave no quorum; not answering: {silent}"
-    )]
+    #[error("with {answering}/{voters} voters up, {step} would lose quorum; unreachable: {silent}")]
     Quorum { step: &'static str, answering: usize, voters: usize, silent: String },
 }
 
@@ -124,7 +122,7 @@ pub fn shown(step: &ReplaceStep, wanted: &Replacement, grace_s: u64) -> String {
     let wait = format!("wait until {new} is started");
     let promote = format!("promote {new} when it is in sync");
     let remove = format!("remove {old}");
-    let silent = format!("remove {old}, which does not answer, unless it answers within {grace_s} s");
+    let silent = format!("remove {old}, which is unreachable, unless it responds within {grace_s} s");
     let steps = match step {
         ReplaceStep::Add if wanted.is_old_removed => vec![add, wait, promote],
         ReplaceStep::Add => vec![add, wait, promote, remove],
@@ -132,7 +130,7 @@ pub fn shown(step: &ReplaceStep, wanted: &Replacement, grace_s: u64) -> String {
         ReplaceStep::AwaitStart { .. } => vec![wait, promote, format!("{remove}, if it is still a member")],
         ReplaceStep::Promote { .. } => vec![promote, format!("{remove}, if it is still a member")],
         ReplaceStep::Remove { .. } | ReplaceStep::AwaitQuorum(_) => vec![remove],
-        ReplaceStep::Done => vec!["nothing: it is done".to_owned()],
+        ReplaceStep::Done => vec!["nothing to do".to_owned()],
     };
     let lines = steps.iter().enumerate().map(|(at, step)| format!("\n  {}. {step}", at + 1));
     format!("plan:{}", lines.collect::<String>())
@@ -327,24 +325,16 @@ mod tests {
             ("a b c c", "c", "c is the name of 2 members"),
             ("a b ~c", "c", "c is a learner"),
             // Also before a member that does not answer is removed.
-            ("a b c ~d", "c", "member a3 is a learner, and a cluster takes in one at a time"),
-            ("a b c! d?", "c", "member a3 is a learner, and a cluster takes in one at a time"),
+            ("a b c ~d", "c", "member a3 is a learner, and a cluster accepts one at a time"),
+            ("a b c! d?", "c", "member a3 is a learner, and a cluster accepts one at a time"),
             ("a b c n@d", "c", "n is the name of member a3, which stays"),
             ("a b c! n@d", "c", "n is the name of member a3, which stays"),
             ("a b n@d n?", "b", "n is the name of member a2, which stays"),
             ("a b ~other@n", "b", "the member with the URL n has the name other, not n"),
             ("a b n", "a2", "a2 has the URL n"),
-            (
-                "a b! c!",
-                "c",
-                "with 1 of 3 voting members answering, the removal of the old member would leave no",
-            ),
-            (
-                "a b!",
-                "b",
-                "with 1 of 2 voting members answering, the removal of the old member would leave no",
-            ),
-            ("a! b! c", "c", "with 1 of 3 voting members answering, the addition of a member would leave no"),
+            ("a b! c!", "c", "with 1/3 voters up, the removal of the old member would lose"),
+            ("a b!", "b", "with 1/2 voters up, the removal of the old member would lose"),
+            ("a! b! c", "c", "with 1/3 voters up, the addition of a member would lose"),
         ] {
             let refused = step(cluster, old, "");
             assert!(refused.starts_with(wanted), "{cluster}: {old} by n: {refused}");
@@ -352,8 +342,8 @@ mod tests {
         assert!(step("a b ~d", "c", "--removed").starts_with("member a2 is a learner"));
         // Once the new member votes, nothing is refused for it.
         for (cluster, old, wanted) in [
-            ("a n!", "a", "wait: with 1 of 2 voting members answering, the removal"),
-            ("a b! c! d n", "d", "wait: with 3 of 5 voting members answering, the removal"),
+            ("a n!", "a", "wait: with 1/2 voters up, the removal"),
+            ("a b! c! d n", "d", "wait: with 3/5 voters up, the removal"),
         ] {
             let waits = step(cluster, old, "--promoted");
             assert!(waits.starts_with(wanted), "{cluster}: {old} by n: {waits}");

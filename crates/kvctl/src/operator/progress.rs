@@ -33,7 +33,7 @@ pub enum RunError<R: Error + 'static> {
     Refused(R),
     #[error("{0}")]
     Call(String),
-    #[error("no progress within {seconds} s: {reason}. Run again to go on")]
+    #[error("no progress within {seconds} s: {reason}. Rerun to resume")]
     Stuck { seconds: u64, reason: String },
 }
 

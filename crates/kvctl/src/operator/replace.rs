@@ -58,7 +58,7 @@ impl Replacing {
             say(&plan::shown(&next, &self.wanted, self.grace.as_secs()));
         }
         if self.is_dry_run {
-            return Ok(StepReport::Done("nothing was changed".to_owned()));
+            return Ok(StepReport::Done("no change was made".to_owned()));
         }
         let old = plan::old(&members, &self.wanted).ok().flatten();
         self.old = old.cloned().or_else(|| self.old.take());
@@ -75,9 +75,7 @@ impl Replacing {
             self.silent_since = None;
         }
         match next {
-            ReplaceStep::Done => {
-                Ok(StepReport::Done(format!("{name} is in the place of {}", self.wanted.old)))
-            }
+            ReplaceStep::Done => Ok(StepReport::Done(format!("{name} replaced {}", self.wanted.old))),
             ReplaceStep::AwaitQuorum(refusal) => Ok(StepReport::Waits(refusal.to_string())),
             ReplaceStep::Add => match self.client.add_learner(&self.wanted.new_urls).await {
                 Ok(id) => Ok(StepReport::Moved(format!("added {name} as a learner with id {id:x}"))),
@@ -103,7 +101,7 @@ impl Replacing {
                 match self.grace.checked_sub(silence).filter(|left| !left.is_zero()) {
                     Some(left) => Ok(StepReport::Nears {
                         line: format!(
-                            "{} ({id:x}) does not answer: it is removed in {} s, unless it answers",
+                            "{} ({id:x}) is unreachable: it is removed in {} s, unless it responds",
                             self.wanted.old,
                             left.as_secs() + 1
                         ),
@@ -123,7 +121,7 @@ impl Replacing {
             Ok(()) => Ok(StepReport::Moved(format!("removed {} ({id:x})", self.wanted.old))),
             // By another run.
             Err(status) if status.code() == Code::NotFound => {
-                Ok(StepReport::Moved(format!("{} ({id:x}) is no member any more", self.wanted.old)))
+                Ok(StepReport::Moved(format!("{} ({id:x}) is no longer a member", self.wanted.old)))
             }
             Err(status) => later(&status, "remove the old member"),
         }

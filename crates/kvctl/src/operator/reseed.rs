@@ -36,15 +36,14 @@ impl Reseeding {
         };
         let view = KnownCluster { members: &members, alarms: &alarms, answering: &answering, leader };
         match reseed_plan::next(&view, &self.wanted).map_err(RunError::Refused)? {
-            ReseedStep::Nothing => Ok(StepReport::Done(format!(
-                "no alarm CORRUPT names {}: there is nothing to do",
-                self.wanted
-            ))),
+            ReseedStep::Nothing => {
+                Ok(StepReport::Done(format!("no CORRUPT alarm names {}: nothing to do", self.wanted)))
+            }
             ReseedStep::AwaitAnswer => {
                 Ok(StepReport::Waits(format!("waiting for {} to answer", self.wanted)))
             }
             ReseedStep::AwaitLeader { leader } => Ok(StepReport::Waits(format!(
-                "waiting for the leader {leader:x} to hand over: an alarm CORRUPT names it too"
+                "waiting for the leader {leader:x} to transfer leadership: an alarm CORRUPT names it too"
             ))),
             ReseedStep::Reseed(member) => self.reseed(member).await,
         }
@@ -56,7 +55,9 @@ impl Reseeding {
         // Use other endpoints for further requests: this member has stopped applying.
         self.client.avoid(member);
         match self.client.reseed(member).await {
-            Ok(0) => Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to get the leader's state"))),
+            Ok(0) => {
+                Ok(StepReport::Waits(format!("waiting for {name} ({id:x}) to receive the leader's state")))
+            }
             Ok(installed) => match self.client.disarm_corrupt(id).await {
                 Ok(()) => {
                     let line = format!(
@@ -68,7 +69,7 @@ impl Reseeding {
             },
             Err(status) if status.code() == Code::Unimplemented => {
                 let line =
-                    format!("{name} ({id:x}) is of a version that cannot be re-seeded: use member replace");
+                    format!("{name} ({id:x}) runs a version that cannot be rebuilt: use member replace");
                 Err(RunError::Call(line))
             }
             // The member has not applied the alarm yet, or another run has cleared it.

@@ -30,7 +30,7 @@ pub enum ReseedStep<'a> {
 pub enum ReseedRefusal {
     #[error("{0} is not a member of the cluster")]
     NoSuchMember(String),
-    #[error("{name} is the name of {count} members: give the id of one of them")]
+    #[error("{name} is the name of {count} members: use the ID of one of them")]
     Ambiguous { name: String, count: usize },
     #[error(
         "the alarm CORRUPT names no member: no majority agrees which state is right. Compare the members with \
@@ -38,7 +38,7 @@ pub enum ReseedRefusal {
     )]
     NoMajority,
     #[error(
-        "without {name}, {answering} of {voters} voting members answer, which is no quorum: should it end while its \
+        "without {name}, {answering}/{voters} voters are up, which is not a quorum: if it stops while its \
          state is replaced, the cluster would serve nothing. Not answering: {silent}"
     )]
     Quorum { name: String, answering: usize, voters: usize, silent: String },
@@ -125,7 +125,7 @@ mod tests {
         match next(&cluster, wanted) {
             Ok(ReseedStep::Nothing) => "nothing".to_owned(),
             Ok(ReseedStep::AwaitAnswer) => "await".to_owned(),
-            Ok(ReseedStep::AwaitLeader { leader }) => format!("await another leader than {leader:x}"),
+            Ok(ReseedStep::AwaitLeader { leader }) => format!("await a leader other than {leader:x}"),
             Ok(ReseedStep::Reseed(member)) => format!("reseed {}", member.name),
             Err(refusal) => refusal.to_string(),
         }
@@ -145,7 +145,7 @@ mod tests {
             ("*a b c", "c", "nothing"),
             ("*a b! c d e#", "e", "reseed e"),
             ("*a b c# d#", "c", "reseed c"),
-            ("*a# b c#", "c", "await another leader than a0"),
+            ("*a# b c#", "c", "await a leader other than a0"),
         ] {
             assert_eq!(step(cluster, wanted), next, "{cluster}: {wanted}");
         }
@@ -157,10 +157,10 @@ mod tests {
             ("*a b c#", "d", "d is not a member of the cluster"),
             ("*a c# c#", "c", "c is the name of 2 members"),
             ("*a b 0#", "b", "the alarm CORRUPT names no member"),
-            ("*a b! c#", "c", "without c, 1 of 3 voting members answer, which is no quorum"),
-            ("*a c#", "c", "without c, 1 of 2 voting members answer, which is no quorum"),
-            ("*a#", "a", "without a, 0 of 1 voting members answer, which is no quorum"),
-            ("*a b! c! d e#", "e", "without e, 2 of 5 voting members answer, which is no quorum"),
+            ("*a b! c#", "c", "without c, 1/3 voters are up, which is not a quorum"),
+            ("*a c#", "c", "without c, 1/2 voters are up, which is not a quorum"),
+            ("*a#", "a", "without a, 0/1 voters are up, which is not a quorum"),
+            ("*a b! c! d e#", "e", "without e, 2/5 voters are up, which is not a quorum"),
         ] {
             let refused = step(cluster, wanted);
             assert!(refused.starts_with(refusal), "{cluster}: {wanted}: {refused}");

@@ -30,7 +30,7 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 const ABOUT: &str = "Shows the metrics of a cluster of kv-server in a terminal: members, rates, latencies, \
-                     space, alarms, the largest clients and key prefixes.";
+                     space, alarms, top clients and key prefixes.";
 
 const MORE: &str = "\
 Source of the metrics: each member serves them at /ui/status.json on the listeners of its \
@@ -58,22 +58,22 @@ struct TopArguments {
     metrics_endpoints: Vec<String>,
     #[command(flatten)]
     tls: ClientTlsFlags,
-    /// Time between two looks at a member, from 1s to 1h.
+    /// Refresh interval, from 1s to 1h.
     #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
     interval: Duration,
-    /// View to begin with. With --once, the only one.
+    /// Initial view. With --once, the only view.
     #[arg(long, value_enum)]
     view: Option<ScreenView>,
-    /// Print the figures of one interval as text and end. So it is if standard output is no terminal.
+    /// Print one sample as text and exit. Default if standard output is not a terminal.
     #[arg(long)]
     once: bool,
-    /// Columns of --once [default: those of the terminal, or 100].
+    /// Width of the --once output [default: terminal width, or 100].
     #[arg(long, value_parser = clap::value_parser!(u16).range(i64::from(WIDTH_MIN)..=400))]
     columns: Option<u16>,
-    /// Lines of --once: the screen as it would be in such a terminal. Without it, every row is printed.
+    /// Height of the --once output [default: all rows].
     #[arg(long, value_parser = clap::value_parser!(u16).range(i64::from(HEIGHT_MIN)..=400))]
     rows: Option<u16>,
-    /// Use colors. What they mean is in the text as well. `auto`: on a terminal, unless NO_COLOR is set.
+    /// Use colors; `auto`: on a terminal, unless NO_COLOR is set.
     #[arg(long, value_enum, default_value = "auto")]
     color: WhenColored,
 }
@@ -99,9 +99,9 @@ enum TopError {
     Runtime(#[source] io::Error),
     #[error("the terminal")]
     Terminal(#[source] io::Error),
-    #[error("no endpoint answers")]
+    #[error("no endpoint responds")]
     Silent,
-    #[error("no endpoint has figures: give listeners of --listen-metrics-urls, not ports of clients")]
+    #[error("no endpoint serves statistics: use listeners of --listen-metrics-urls, not client ports")]
     NoFigures,
 }
 

@@ -117,7 +117,7 @@ impl AttackTarget {
         let mut members = client.members(false).await.or_say("list the members")?;
         members.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Ids {
-            cluster: cluster.ok_or_else(|| ExperimentError::new("an answer without a header"))?,
+            cluster: cluster.ok_or_else(|| ExperimentError::new("a response without a header"))?,
             members: members.into_iter().map(|member| member.id).collect(),
             leader: status.leader,
             term: status.raft_term,

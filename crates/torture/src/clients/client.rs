@@ -145,5 +145,5 @@ fn found(pair: KeyValue) -> KeyState {
 }
 
 fn header_revision(header: Option<ResponseHeader>) -> Result<i64> {
-    header.map(|header| header.revision).ok_or_else(|| ExperimentError::new("an answer without a header"))
+    header.map(|header| header.revision).ok_or_else(|| ExperimentError::new("a response without a header"))
 }

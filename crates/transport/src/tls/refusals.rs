@@ -59,7 +59,7 @@ pub fn reason(error: &io::Error) -> String {
         Error::InvalidCertificate(error) => certificate_reason(error),
         Error::AlertReceived(alert) => alert_reason(*alert),
         Error::InvalidMessage(_) => {
-            "the other side does not speak TLS, perhaps plain HTTP (tls: first record does not look like a \
+            "the server does not use TLS, perhaps plain HTTP (tls: first record does not look like a \
              TLS handshake)"
                 .to_owned()
         }

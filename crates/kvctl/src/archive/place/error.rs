@@ -19,17 +19,17 @@ pub fn bytes_max(name: &str) -> u64 {
 pub enum PlaceError {
     #[error("{attempt} {}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
-    #[error("make a directory for a copy")]
+    #[error("create a directory for a copy")]
     Scratch(#[source] io::Error),
-    #[error("{name} has {bytes} bytes, more than an archiver writes")]
+    #[error("{name} has {bytes} bytes, more than the archiver writes")]
     TooLarge { name: String, bytes: u64 },
     #[error("another archiver writes to {0}")]
     Taken(String),
     #[error("{0:?} is not s3://BUCKET or s3://BUCKET/PREFIX")]
     Address(String),
-    #[error("{0} has files that no archiver has made: give an empty directory, or that of the archive")]
+    #[error("{0} has files that no archiver created: use an empty directory, or that of the archive")]
     NoArchive(String),
-    #[error("the archiver ends")]
+    #[error("the archiver is stopping")]
     Stopped,
     #[error(
         "no credentials for {address}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine \

@@ -260,7 +260,7 @@ async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, HttpError>>,
 ) -> Result<T, HttpError> {
-    let late = |_| std::io::Error::other(format!("no answer within {limit:?}"));
+    let late = |_| std::io::Error::other(format!("no response within {limit:?}"));
     let answer = tokio::time::timeout(limit, answer).await;
     answer.map_err(|elapsed| HttpError::new(HttpErrorKind::Timeout, late(elapsed)))?
 }

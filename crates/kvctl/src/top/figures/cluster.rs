@@ -199,9 +199,9 @@ impl ClusterFigures {
         let asked = self.endpoints.iter().filter(|endpoint| endpoint.is_asked()).count();
         if live.is_empty() {
             let text = match (asked < all, without) {
-                (true, _) => "asking",
-                (false, 0) => "NO ENDPOINT ANSWERS",
-                (false, _) => "NO FIGURES: give the URLs of --listen-metrics-urls",
+                (true, _) => "polling",
+                (false, 0) => "NO ENDPOINT UP",
+                (false, _) => "NO STATISTICS: use the URLs of --listen-metrics-urls",
             };
             return Headline { text: text.to_owned(), is_well: asked < all };
         }
@@ -221,13 +221,13 @@ impl ClusterFigures {
             several => format!("ENDPOINTS OF {several} CLUSTERS"),
         };
         let answer = if answering == all {
-            format!("{all} of {all} answer")
+            format!("{all}/{all} endpoints up")
         } else {
-            format!("ONLY {answering} OF {all} ANSWER")
+            format!("{answering}/{all} ENDPOINTS UP")
         };
         let answer = match without {
             0 => answer,
-            without => format!("{answer}, {without} WITHOUT FIGURES"),
+            without => format!("{answer}, {without} WITHOUT STATISTICS"),
         };
         let health = live.iter().map(|document| &document.health).max_by_key(|health| health.severity);
         let health = health.filter(|health| !health.text.is_empty() && named.len() < 2);

@@ -32,25 +32,25 @@ pub struct AddressError(String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("no answer within {} s", RESPONSE_TIMEOUT.as_secs())]
+    #[error("no response within {} s", RESPONSE_TIMEOUT.as_secs())]
     Late,
     #[error(transparent)]
     Connect(#[from] io::Error),
-    #[error("the answer is no HTTP/1: {0}")]
+    #[error("the response is not HTTP/1: {0}")]
     Http(#[from] hyper::Error),
-    #[error("the connection was closed before its answer")]
+    #[error("the connection was closed before the response")]
     Closed,
-    #[error("404: no status document. It is served by listeners of --listen-metrics-urls, and by no others")]
+    #[error("404: no status document. Only listeners of --listen-metrics-urls serve it")]
     NotFound,
     #[error("421: the member does not know this host name. Use its address, or see --host-whitelist")]
     Misdirected,
     #[error("HTTP status {0}")]
     Status(u16),
-    #[error("the answer has more than {ANSWER_BYTES_MAX} bytes, or is incomplete: {0}")]
+    #[error("the response has more than {ANSWER_BYTES_MAX} bytes, or is incomplete: {0}")]
     Body(String),
-    #[error("the answer is no status document: {0}")]
+    #[error("the response is not a status document: {0}")]
     Document(#[from] serde_json::Error),
-    #[error("the answer is no status document: it names no member")]
+    #[error("the response is not a status document: no member ID")]
     Nameless,
 }
 
@@ -204,7 +204,7 @@ mod tests {
         match document {
             Ok(document) => format!("member {}", document.id),
             Err(Absence::Down(reason)) => reason,
-            Err(Absence::NoFigures(reason)) => format!("no figures: {reason}"),
+            Err(Absence::NoFigures(reason)) => format!("no statistics: {reason}"),
         }
     }
 
@@ -232,36 +232,40 @@ mod tests {
         for (head, padding, wanted) in [
             (format!("{ok}Content-Length: 10\r\n\r\n{{\"id\":\"a\"}}"), 0, "member a"),
             (format!("{ok}Connection: close\r\n\r\n{{\"id\":\"a\"}}"), 0, "member a"),
-            (format!("{ok}Content-Length: 10\r\n\r\n{{\"id\":"), 0, "the answer has more than"),
-            (format!("{ok}\r\n{{\"id\":\"a\"}}"), ANSWER_BYTES_MAX, "the answer has more than 1048576 bytes"),
-            (format!("{ok}Content-Length: 9999999999\r\n\r\n"), 1 << 21, "the answer has more than"),
-            (format!("{ok}X: "), 1 << 20, "the answer is no HTTP/1"),
+            (format!("{ok}Content-Length: 10\r\n\r\n{{\"id\":"), 0, "the response has more than"),
+            (
+                format!("{ok}\r\n{{\"id\":\"a\"}}"),
+                ANSWER_BYTES_MAX,
+                "the response has more than 1048576 bytes",
+            ),
+            (format!("{ok}Content-Length: 9999999999\r\n\r\n"), 1 << 21, "the response has more than"),
+            (format!("{ok}X: "), 1 << 20, "the response is not HTTP/1"),
             (
                 format!("{ok}Content-Length: 2\r\n\r\n{{}}"),
                 0,
-                "the answer is no status document: it names no",
+                "the response is not a status document: no member",
             ),
-            (format!("{ok}Content-Length: 2\r\n\r\n[]"), 0, "the answer is no status document: "),
+            (format!("{ok}Content-Length: 2\r\n\r\n[]"), 0, "the response is not a status document: "),
             (
                 format!("{ok}\r\n{{\"id\":\"a\",\"leases\":-1}}"),
                 0,
-                "the answer is no status document: invalid value",
+                "the response is not a status document: invalid value",
             ),
-            (format!("{ok}\r\n{}", "[".repeat(100_000)), 0, "the answer is no status document: "),
+            (format!("{ok}\r\n{}", "[".repeat(100_000)), 0, "the response is not a status document: "),
             (
                 "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned(),
                 0,
-                "no figures: 404: no status document",
+                "no statistics: 404: no status document",
             ),
-            ("HTTP/1.1 421 \u{7}\r\nContent-Length: 0\r\n\r\n".to_owned(), 0, "the answer is no HTTP/1"),
+            ("HTTP/1.1 421 \u{7}\r\nContent-Length: 0\r\n\r\n".to_owned(), 0, "the response is not HTTP/1"),
             (
                 "HTTP/1.1 421 x\r\nContent-Length: 0\r\n\r\n".to_owned(),
                 0,
-                "no figures: 421: the member does not",
+                "no statistics: 421: the member does not",
             ),
             ("HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n".to_owned(), 0, "no figures: HTTP status 302"),
-            ("\u{1b}[2J".to_owned(), 0, "the answer is no HTTP/1"),
-            (String::new(), 0, "the answer is no HTTP/1: connection closed"),
+            ("\u{1b}[2J".to_owned(), 0, "the response is not HTTP/1"),
+            (String::new(), 0, "the response is not HTTP/1: connection closed"),
         ] {
             let answer = answer(&head, padding).await;
             assert!(answer.starts_with(wanted), "{head:.60}: {answer}");

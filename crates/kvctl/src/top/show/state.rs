@@ -13,16 +13,16 @@ const PAGE: usize = 10;
 
 /// Help text: keys and their actions.
 pub const HELP: [(&str, &str); 10] = [
-    ("1 … 7, Tab", "another view; Shift-Tab the one before"),
-    ("s, S", "order by the next, previous column"),
+    ("1 … 7, Tab", "next view; Shift-Tab previous view"),
+    ("s, S", "sort by the next, previous column"),
     ("r", "reverse the order"),
     ("/", "show rows with a text; Esc shows all again"),
-    ("m", "rates and names of one member, or of all"),
+    ("m", "statistics of one member, or of all"),
     ("↑ ↓ PgUp PgDn", "scroll; also k and j, Home and End"),
     ("p", "pause"),
     ("?", "this help; any key closes it"),
     ("q, Ctrl-C", "quit"),
-    ("DOWN", "an endpoint that does not answer, and why"),
+    ("DOWN", "unreachable endpoint, and why"),
 ];
 
 /// Action after a key.
@@ -198,7 +198,7 @@ mod tests {
             ("3", "Calls All 1+ \"\" 0"),
             ("9", "Overview All 0+ \"\" 0"),
             ("tab tab", "Calls All 1+ \"\" 0"),
-            ("backtab", "Work All 0+ \"\" 0"),
+            ("backtab", "Activity All 0+ \"\" 0"),
             ("3s", "Calls All 2+ \"\" 0"),
             ("3Sr", "Calls All 0- \"\" 0"),
             ("3SSr", "Calls All 5- \"\" 0"),

@@ -46,7 +46,7 @@ impl ScreenView {
             ScreenView::Clients => "Clients",
             ScreenView::Prefixes => "Prefixes",
             ScreenView::Space => "Space",
-            ScreenView::Work => "Work",
+            ScreenView::Work => "Activity",
         }
     }
 
@@ -90,7 +90,7 @@ impl ScreenView {
         match self {
             ScreenView::Overview | ScreenView::Members => of_members("Members", &MEMBERS, cluster, member),
             ScreenView::Space => of_members("Space", &SPACE, cluster, space),
-            ScreenView::Work => of_members("Work", &WORK, cluster, work),
+            ScreenView::Work => of_members("Activity", &WORK, cluster, work),
             ScreenView::Calls => calls(cluster, scope),
             ScreenView::Clients => {
                 names("Clients", &CLIENTS, cluster.top(scope, NamedMember::Clients), "(unnamed)")
@@ -188,12 +188,12 @@ fn of_members(
             (None, Some(absence)) => {
                 let instead = match absence {
                     Absence::Down(reason) => format!("DOWN: {reason}"),
-                    Absence::NoFigures(reason) => format!("NO FIGURES: {reason}"),
+                    Absence::NoFigures(reason) => format!("NO STATISTICS: {reason}"),
                 };
                 TableRow { cells: vec![name], mood: Mood::Bad, instead: Some(instead) }
             }
             (None, None) => {
-                TableRow { cells: vec![name], mood: Mood::Faint, instead: Some("asking".to_owned()) }
+                TableRow { cells: vec![name], mood: Mood::Faint, instead: Some("polling".to_owned()) }
             }
         }
     });
@@ -205,7 +205,7 @@ fn of_members(
 fn unasked(member: &UnaskedMember) -> TableRow {
     let lag = member.lag.map_or(String::new(), |lag| format!(", lag {}", number(lag as f64)));
     let (linked, asked) = (member.linked, member.asked);
-    let text = format!("{}{lag}, no endpoint given; {linked} of {asked} members reach it", member.role);
+    let text = format!("{}{lag} (not in --endpoints); reachable from {linked}/{asked} members", member.role);
     let mood = if linked == 0 { Mood::Bad } else { Mood::Faint };
     TableRow { cells: vec![Cell::text(&member.name)], mood, instead: Some(text) }
 }
@@ -300,7 +300,7 @@ fn calls(cluster: &ClusterFigures, scope: Scope) -> Table {
         TableRow { cells, mood, instead: None }
     };
     let found = cluster.calls(scope);
-    let empty = if found.is_some() { "No calls yet" } else { "Rates need two answers of a member" };
+    let empty = if found.is_some() { "No requests yet" } else { "Collecting samples…" };
     let rows = found.iter().flatten().map(|(method, calls)| row((method, calls))).collect();
     Table { title: "Calls", columns: &CALLS, rows, empty }
 }
@@ -316,7 +316,7 @@ fn names(title: &'static str, columns: &'static [Column], names: TopNames, unnam
         TableRow { cells, ..TableRow::default() }
     };
     let (rows, empty) = match names {
-        TopNames::NotCounted => (Vec::new(), "Not counted: start members with --metrics-top 20"),
+        TopNames::NotCounted => (Vec::new(), "Not collected: start members with --metrics-top 20"),
         TopNames::Rows(rows) => (rows.into_iter().map(row).collect(), "None in the last 10 seconds"),
     };
     Table { title, columns, rows, empty }
