@@ -270,7 +270,7 @@ async fn a_time_gives_no_later_state_when_the_snapshot_of_a_base_has_waited() {
     let restored = Cluster::new(1);
     let (is_made, said) = restore(&archive, &restored.members[0], &[&format!("--time={before}")]);
     let is_later = said.contains(&format!("revision {later},"));
-    assert!(!is_later && (is_made || said.contains("the archive has nothing of")), "{said}");
+    assert!(!is_later && (is_made || said.contains("the archive has no data at or before")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,13 +294,13 @@ async fn a_live_import_does_not_go_on_over_another_history() {
     // Failed imports leave a finished one unchanged.
     let other = Cluster::started(1);
     for (port, flags, wanted) in [
-        (1, &["--timeout=1"][..], "What was imported before is as it was"),
+        (1, &["--timeout=1"][..], "The previous import is unchanged"),
         (
             member.client_port,
             &["--initial-cluster-token=other"],
-            "begun with another --name, --initial-cluster or token",
+            "started with a different --name, --initial-cluster or token",
         ),
-        (other.members[0].client_port, &[], "and the copy is of cluster"),
+        (other.members[0].client_port, &[], "the copy to cluster"),
     ] {
         let (is_made, said) = import_with(port, flags);
         assert!(!is_made && said.contains(wanted), "{said}");

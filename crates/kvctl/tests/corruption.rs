@@ -426,7 +426,7 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
     ends(reseed(&cluster, &name), (1, "1/3 voters are up, which is not a quorum"));
     cluster.members[away].launch();
     cluster.members[away].wait_ready();
-    ends(reseed(&cluster, &cluster.members[away].name), (0, "there is nothing to do"));
+    ends(reseed(&cluster, &cluster.members[away].name), (0, ": nothing to do"));
 
     // Kill both the command and the member during the reseed.
     write_on(&cluster.members[away], "meanwhile").await;
@@ -449,5 +449,5 @@ async fn a_flipped_bit_in_memory_is_found_and_the_member_is_reseeded() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     cluster.assert_equal(revision).await;
-    ends(reseed(&cluster, &name), (0, "there is nothing to do"));
+    ends(reseed(&cluster, &name), (0, ": nothing to do"));
 }

@@ -80,7 +80,7 @@ async fn a_silent_member_is_removed_before_another_one_takes_its_place() {
     let peers = peer_url(&cluster.members[0]);
     let (status, said) =
         start(&["member", "replace", "m1", "m4=http://127.0.0.1:1", "--endpoints", &peers]).wait_end();
-    assert!(!status.success() && said.contains("give URLs of clients, not those of peers"), "{said}");
+    assert!(!status.success() && said.contains("use client URLs, not peer URLs"), "{said}");
     // One of three cannot decide anything.
     cluster.members[1].kill();
     cluster.members[at].kill();

@@ -176,8 +176,11 @@ fn a_port_of_clients_answers_without_figures() {
     let shown = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.starts_with("kvctl top: no endpoint has figures: give listeners of --listen-"), "{said}");
-    assert!(shown.contains("NO FIGURES: 404: no status document") && !shown.contains("DOWN"), "{shown}");
+    assert!(
+        said.starts_with("kvctl top: no endpoint serves statistics: use listeners of --listen-"),
+        "{said}"
+    );
+    assert!(shown.contains("NO STATISTICS: 404: no status document") && !shown.contains("DOWN"), "{shown}");
 }
 
 /// A listener with a certificate that it made itself.

@@ -501,7 +501,7 @@ mod tests {
         fs::create_dir(&log).unwrap();
         fs::write(log.join("segment"), "of another member").unwrap();
         let found = outcome(&settings(&data, Some(&log)));
-        assert!(found.contains("was begun with its log in"), "{found}");
+        assert!(found.contains("was started with its log in"), "{found}");
         assert!(log.join("segment").exists());
         // The same for a log that a member created there after the import started.
         let (data, log) = (dir.path().join("data2"), dir.path().join("log2"));

@@ -222,7 +222,7 @@ mod tests {
             }
         });
         let source = DocumentSource::new(&url, &Dialer::default()).unwrap();
-        assert_eq!(source.document().await.unwrap_err(), Absence::Down("no answer within 5 s".to_owned()));
+        assert_eq!(source.document().await.unwrap_err(), Absence::Down("no response within 5 s".to_owned()));
         server.abort();
     }
 
@@ -263,7 +263,7 @@ mod tests {
                 0,
                 "no statistics: 421: the member does not",
             ),
-            ("HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n".to_owned(), 0, "no figures: HTTP status 302"),
+            ("HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n".to_owned(), 0, "no statistics: HTTP status 302"),
             ("\u{1b}[2J".to_owned(), 0, "the response is not HTTP/1"),
             (String::new(), 0, "the response is not HTTP/1: connection closed"),
         ] {

@@ -198,7 +198,7 @@ mod tests {
             ("3", "Calls All 1+ \"\" 0"),
             ("9", "Overview All 0+ \"\" 0"),
             ("tab tab", "Calls All 1+ \"\" 0"),
-            ("backtab", "Activity All 0+ \"\" 0"),
+            ("backtab", "Work All 0+ \"\" 0"),
             ("3s", "Calls All 2+ \"\" 0"),
             ("3Sr", "Calls All 0- \"\" 0"),
             ("3SSr", "Calls All 5- \"\" 0"),

@@ -205,7 +205,7 @@ fn of_members(
 fn unasked(member: &UnaskedMember) -> TableRow {
     let lag = member.lag.map_or(String::new(), |lag| format!(", lag {}", number(lag as f64)));
     let (linked, asked) = (member.linked, member.asked);
-    let text = format!("{}{lag} (not in --endpoints); reachable from {linked}/{asked} members", member.role);
+    let text = format!("{}{lag} (no endpoint given); reachable from {linked}/{asked} members", member.role);
     let mood = if linked == 0 { Mood::Bad } else { Mood::Faint };
     TableRow { cells: vec![Cell::text(&member.name)], mood, instead: Some(text) }
 }
