@@ -1,8 +1,8 @@
 //! The next step of a replacement, determined from the member list only.
 //!
 //! ```text
-//!   OLD answers      add NEW as a learner ─▶ wait for its start ─▶ promote it ─▶ remove OLD
-//!   OLD is silent    remove OLD ─▶ add NEW as a learner ─▶ wait for its start ─▶ promote it
+//!   OLD is reachable      add NEW as a learner ─▶ wait for its start ─▶ promote it ─▶ remove OLD
+//!   OLD is unreachable    remove OLD ─▶ add NEW as a learner ─▶ wait for its start ─▶ promote it
 //! ```
 
 use api::etcdserverpb::Member;
@@ -13,11 +13,11 @@ pub struct Replacement {
     /// A name, or an id in hexadecimal digits.
     pub old: String,
     pub new_name: String,
-    /// Sorted.
+    /// Peer URLs of the new member, sorted.
     pub new_urls: Vec<String>,
-    /// The old member was removed before, by this command or an earlier run of it.
+    /// True if the old member was removed by this command or an earlier run of it.
     pub is_old_removed: bool,
-    /// The new member was promoted before, by this command or an earlier run of it.
+    /// True if the new member was promoted by this command or an earlier run of it.
     pub is_new_promoted: bool,
 }
 
@@ -25,24 +25,24 @@ pub struct Replacement {
 pub enum ReplaceStep {
     /// Add the new member as a learner.
     Add,
-    /// The new member is added and has not started.
+    /// Wait for the start of the new member, which has been added.
     AwaitStart {
         id: u64,
     },
-    /// The new member is a learner that has started.
+    /// Promote the new member, a started learner.
     Promote {
         id: u64,
     },
-    /// The old member is unreachable: remove it before the new one is added.
+    /// Remove the unreachable old member before adding the new one.
     RemoveSilent {
         id: u64,
     },
-    /// The new member votes: remove the old one.
+    /// Remove the old member: the new one is a voter.
     Remove {
         id: u64,
     },
-    /// The new member votes, but too few voters are reachable to remove the old one: it may have just
-    /// started.
+    /// Wait for a quorum: the new member is a voter, but too few voters are reachable to remove the old
+    /// one. The new member may have just started.
     AwaitQuorum(ReplaceRefusal),
     Done,
 }
@@ -79,7 +79,7 @@ pub enum ReplaceRefusal {
     Quorum { step: &'static str, answering: usize, voters: usize, silent: String },
 }
 
-/// Returns the next step. `answers`: whether a member responds to clients.
+/// Returns the next step. `answers` reports whether a member responds to clients.
 pub fn next(
     members: &[Member],
     wanted: &Replacement,
@@ -115,7 +115,7 @@ pub fn next(
     }
 }
 
-/// Returns the steps from this one on, one a line, as an operator reads them before the first is taken.
+/// Returns the plan shown to the operator before it starts: the remaining steps, one per line.
 pub fn shown(step: &ReplaceStep, wanted: &Replacement, grace_s: u64) -> String {
     let Replacement { old, new_name: new, new_urls, .. } = wanted;
     let add = format!("add {new} at {} as a learner", new_urls.join(","));
@@ -142,7 +142,7 @@ fn has_urls(member: &Member, sorted: &[String]) -> bool {
     urls == sorted
 }
 
-/// The member to replace, if it is still one. The new member may have its name.
+/// Returns the member to replace, or None if it was removed. The new member may have the same name.
 pub fn old<'m>(members: &'m [Member], wanted: &Replacement) -> Result<Option<&'m Member>, ReplaceRefusal> {
     let text = wanted.old.trim_start_matches("0x");
     let by_id = u64::from_str_radix(text, 16).ok().and_then(|id| members.iter().find(|it| it.id == id));
@@ -236,9 +236,9 @@ impl OperatorView<'_> {
 mod tests {
     use super::*;
 
-    /// `a` is a voter that answers, `b!` one that does not, `~c` a learner, `d?` one that has not started,
-    /// which is a learner too. The URL of a member is its name, or follows it: `a@url`. Its id is its
-    /// position, from a0 on.
+    /// Parses a member list: `a` is a reachable voter, `b!` an unreachable voter, `~c` a learner, `d?` a
+    /// learner that has not started. The URL of a member is its name unless specified: `a@url`. Its id is
+    /// 0xa0 plus its position.
     fn members(text: &str) -> (Vec<Member>, Vec<u64>) {
         let mut silent = Vec::new();
         let member = |(position, word): (usize, &str)| {
@@ -259,7 +259,7 @@ mod tests {
         (text.split_whitespace().enumerate().map(member).collect(), silent)
     }
 
-    /// `flags`: those of the command that an earlier run makes true.
+    /// Returns the next step as text. `flags` lists the flags that describe an earlier run.
     fn step(cluster: &str, old: &str, flags: &str) -> String {
         let (members, silent) = members(cluster);
         let wanted = Replacement {
@@ -279,22 +279,22 @@ mod tests {
     #[test]
     fn each_list_of_members_has_one_next_step() {
         for (cluster, old, wanted) in [
-            // A member that answers goes last.
+            // A reachable member is removed last.
             ("a b c", "c", "Add"),
             ("a b c n?", "c", "AwaitStart { id: a3 }"),
             ("a ~b c n?", "c", "AwaitStart { id: a3 }"),
             ("a b c ~n", "c", "Promote { id: a3 }"),
             ("a b n", "c", "Done"),
-            // One that does not answer goes first.
+            // An unreachable member is removed first.
             ("a b c!", "c", "RemoveSilent { id: a2 }"),
             ("a b c! d e", "c", "RemoveSilent { id: a2 }"),
-            // By id, with and without its prefix.
+            // The old member by id, with and without the 0x prefix.
             ("a b c", "a2", "Add"),
             ("a b c!", "0xa2", "RemoveSilent { id: a2 }"),
-            // A cluster of one and of two.
+            // Clusters with one and two members.
             ("a", "a", "Add"),
             ("a b", "b", "Add"),
-            // The name moves to another address.
+            // The new member has the old name and a different address.
             ("a b n@c", "n", "Add"),
             ("a b n@c!", "n", "RemoveSilent { id: a2 }"),
         ] {
@@ -303,8 +303,8 @@ mod tests {
         assert_eq!(step("a b", "c", "--removed"), "Add");
     }
 
-    /// Without the flag nothing shows that the new member came for the old one: a second replacement with the
-    /// name and URL of the first would only remove members.
+    /// Requires --promoted: without it, a second replacement with the name and URL of the first would only
+    /// remove members.
     #[test]
     fn a_member_that_votes_takes_the_place_of_another_one_where_it_was_promoted_for_it() {
         for (cluster, old, wanted) in [
@@ -324,7 +324,7 @@ mod tests {
             ("a b", "c", "c is not a member of the cluster, and no member has the URL n."),
             ("a b c c", "c", "c is the name of 2 members"),
             ("a b ~c", "c", "c is a learner"),
-            // Also before a member that does not answer is removed.
+            // Also before an unreachable member is removed.
             ("a b c ~d", "c", "member a3 is a learner, and a cluster accepts one at a time"),
             ("a b c! d?", "c", "member a3 is a learner, and a cluster accepts one at a time"),
             ("a b c n@d", "c", "n is the name of member a3, which stays"),
@@ -340,7 +340,7 @@ mod tests {
             assert!(refused.starts_with(wanted), "{cluster}: {old} by n: {refused}");
         }
         assert!(step("a b ~d", "c", "--removed").starts_with("member a2 is a learner"));
-        // Once the new member votes, nothing is refused for it.
+        // After the promotion, a missing quorum is not an error: the step waits.
         for (cluster, old, wanted) in [
             ("a n!", "a", "wait: with 1/2 voters up, the removal"),
             ("a b! c! d n", "d", "wait: with 3/5 voters up, the removal"),

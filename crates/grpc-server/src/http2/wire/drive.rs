@@ -17,11 +17,11 @@ use super::super::meter::Meter;
 use super::state::{BegunRequest, Wire, WireState};
 use crate::socket::Ends;
 
-/// A connection without reads and writes for this long releases spare memory.
+/// Time without reads and writes after which a connection releases spare memory.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time that a pong is held for responses to leave with. grpc-go sends a PING with most of what it reads;
-/// written separately, pongs were 3 of 10 writes of a connection with linearizable ranges. Clients with
+/// Delay of a pong, to write it together with responses. grpc-go sends a PING for most of its reads. With
+/// immediate pongs, 3 of 10 writes of a connection with linearizable ranges were pongs. Clients with
 /// keep-alive pings tolerate seconds.
 const PONG_TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -60,21 +60,21 @@ pub(crate) struct WireDriver<I> {
     started: Instant,
     progress: ProcessResult,
     needs_flush: bool,
-    /// Number of output bytes that the socket has not accepted, as it was counted.
+    /// Number of output bytes that the socket had not accepted at the last count.
     unwritten: usize,
     timer: Pin<Box<Sleep>>,
     is_timer_armed: bool,
     /// Time of the next idle check.
     look_at: Instant,
-    /// A request has started since a pong was last held in vain.
+    /// True if a request has started since a held pong last reached its deadline.
     has_called: bool,
     /// Deadline of the held pong.
     pong_at: Option<Instant>,
-    /// Bytes were read or written since the timer was armed.
+    /// True if bytes were read or written since the timer was armed.
     was_busy: bool,
-    /// The state machine has freed memory; the caller may do the same.
+    /// True if the state machine has freed memory; the caller may do the same.
     became_idle: bool,
-    /// Everything was written, and the timer bounds the shutdown of the socket.
+    /// True if all output was written and the timer limits the shutdown of the socket.
     is_closing: bool,
     /// Bytes read in this poll of the task.
     read_in_turn: usize,
@@ -114,8 +114,8 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         &self.wire
     }
 
-    /// Ready with true when the client's preface and first SETTINGS have arrived, with false when the
-    /// connection has closed before.
+    /// Waits for the client's preface and first SETTINGS. Returns false if the connection was closed
+    /// before they arrived.
     pub(crate) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let wire = Arc::clone(&self.wire);
         let mut state = wire.state.lock();
@@ -129,7 +129,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Reads and writes until there is a request, if requests are accepted, or streams were reset.
+    /// Reads and writes until a request has arrived, if `accepts` is set, or until streams were reset.
     pub(crate) fn poll_turn(&mut self, accepts: bool, context: &mut Context<'_>) -> Poll<Turn> {
         let wire = Arc::clone(&self.wire);
         let mut state = wire.state.lock();
@@ -149,7 +149,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Returns the next request that was read already.
+    /// Returns the next request, if it was read already.
     pub(crate) fn next_begun(&self) -> Option<BegunRequest> {
         self.wire.state.lock().next_begun()
     }
@@ -196,7 +196,8 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.wire.hand_out(state);
     }
 
-    /// Ready when the socket was shut down, failed, or timed out. The client need not read its close.
+    /// Waits until the socket was shut down, failed, or timed out. The client is not required to read the
+    /// close.
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !std::mem::replace(&mut self.is_closing, true) {
             self.set_timer(Instant::now() + CLOSE_TIMEOUT);
@@ -207,13 +208,12 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Returns the milliseconds since the start.
+    /// Returns the milliseconds since the start of the connection.
     fn now(&self) -> Tick {
         self.started.elapsed().as_millis() as Tick
     }
 
-    /// Ready when everything was written. Pending when the socket accepts no more, or when the task should
-    /// yield.
+    /// Writes all output. Pending while the socket accepts no more bytes, or when the task should yield.
     fn poll_write(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.release_pong(state);
         while !state.connection.output().is_empty() {
@@ -292,7 +292,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         self.meter.end_turn();
     }
 
-    /// Reads without the connection's buffer, which is allocated when bytes have arrived.
+    /// Reads into a stack buffer. The connection's buffer is allocated after bytes have arrived.
     fn poll_first_read(
         &mut self,
         state: &mut WireState,
@@ -314,8 +314,8 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
         }
     }
 
-    /// Ready to continue after a pause, or at the deadline of a pong. Otherwise checks whether the
-    /// connection is idle.
+    /// Waits for the end of a pause or the deadline of a pong. Otherwise checks whether the connection is
+    /// idle.
     fn poll_timer(&mut self, state: &mut WireState, context: &mut Context<'_>) -> Poll<DriveStep> {
         while self.is_timer_armed {
             ready!(self.timer.as_mut().poll(context));
@@ -331,7 +331,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
                 self.set_next_timer();
                 return Poll::Ready(DriveStep::GoOn);
             }
-            // It was set for a pong, which may have left with other output.
+            // The timer was set for a pong, which may have been written with other output.
             if now < self.look_at {
                 self.set_next_timer();
                 continue;
@@ -341,7 +341,7 @@ impl<I: AsyncRead + AsyncWrite + Ends + Unpin> WireDriver<I> {
                 state.shrink();
                 self.became_idle = true;
             }
-            // Idle streams, such as watchers', have no cost.
+            // Idle streams, such as watches, do not keep the connection busy.
             if was_busy || state.connection.has_waiting_owners() {
                 state.connection.tick(self.now());
                 self.wire.hand_out(state);
@@ -397,10 +397,10 @@ mod tests {
     use super::super::testing::counted_stream;
     use super::*;
 
-    /// Bytes of the answer, which the windows of the client allow at once.
+    /// Size of the response. It fits in the client's initial windows.
     const ANSWER_BYTES: usize = 60_000;
 
-    /// What a client sends first.
+    /// Returns the preface, the SETTINGS and the first request of a client.
     fn hello_and_a_request() -> Vec<u8> {
         let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "x")];
         let head = HeaderBlock::new(fields);
@@ -410,7 +410,7 @@ mod tests {
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers].concat()
     }
 
-    /// A client that has asked for something and reads nothing, and what its connection holds.
+    /// Returns a client that has sent a request and does not read, and the account of its connection.
     async fn client_with_an_answer() -> (DuplexStream, Arc<Account>, super::super::StreamWriter) {
         let (ours, mut theirs) = duplex(4096);
         theirs.write_all(&hello_and_a_request()).await.unwrap();
@@ -418,7 +418,7 @@ mod tests {
         let mut writer = counted_stream(ours, Arc::clone(&account)).await;
         writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         writer.send_data(vec![0; ANSWER_BYTES].into(), EndOfBody::More).unwrap();
-        // The connection's task runs when this one waits.
+        // Let the connection's task run.
         sleep(Duration::from_millis(1)).await;
         (theirs, account, writer)
     }
@@ -445,7 +445,7 @@ mod tests {
         assert!(writer.send_data(vec![0; 10].into(), EndOfBody::More).is_err());
     }
 
-    /// A connection with a request, and a socket that takes so many bytes.
+    /// Returns a connection with a request, and the client end of its socket, which buffers `room` bytes.
     async fn asked(
         room: usize,
         limits: Limits,
@@ -482,7 +482,7 @@ mod tests {
             loop {
                 assert!(connection.poll_turn(true, context).is_pending());
                 turn += read_all(&mut client).len();
-                // As one that reads at once, and an answer that is made while it is sent.
+                // The client reads immediately, and the response grows while it is sent.
                 client.write_all(&WINDOW).now_or_never().unwrap().unwrap();
                 writer.send_data(vec![0; PIECE].into(), EndOfBody::More).unwrap();
                 if wire.poll_rest(context).is_pending() {
@@ -497,7 +497,7 @@ mod tests {
         assert!(turns > 8, "{turns} turns");
     }
 
-    /// How often the task of a connection runs within a minute in which its client sends nothing.
+    /// Counts the runs of a connection's task in a minute without input from the client.
     async fn runs_in_a_minute(connection: &mut WireDriver<DuplexStream>) -> u32 {
         let mut runs = 0;
         let turns = async {
@@ -518,7 +518,7 @@ mod tests {
         let (_client, mut connection, mut writer) = asked(1 << 20, Limits::default()).await;
         writer.send_head(&HeaderBlock::new([(":status", "200")]), EndOfBody::More).unwrap();
         let mut answered = 0;
-        // The first time after the request, and then after answers that follow from no read.
+        // First after the request, then after responses without a preceding read.
         for _ in 0..2 {
             writer.send_data(vec![0; 20_000].into(), EndOfBody::More).unwrap();
             answered += 20_000;
@@ -534,7 +534,7 @@ mod tests {
     const PING: [u8; 17] = *b"\0\0\x08\x06\0\0\0\0\0payload1";
     const PONG: [u8; 17] = *b"\0\0\x08\x06\x01\0\0\0\0payload1";
 
-    /// A connection with a request, whose client has read all that was sent so far.
+    /// Returns a connection with a request. Its client has read all output.
     async fn called() -> (DuplexStream, WireDriver<DuplexStream>, super::super::StreamWriter) {
         called_within(Limits::default()).await
     }
@@ -553,7 +553,7 @@ mod tests {
         assert!(tokio::time::timeout(time, turns).await.is_err(), "nothing is asked for");
     }
 
-    /// All that has come, without waiting.
+    /// Returns the bytes that have arrived, without waiting.
     fn read_all(client: &mut DuplexStream) -> Vec<u8> {
         use futures_util::FutureExt;
         let mut read = Vec::new();
@@ -564,7 +564,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_answer_of_a_ping_leaves_with_the_answer_of_a_call_or_after_20_ms() {
         let (mut client, mut connection, mut writer) = called().await;
-        // With the answer, and behind it.
+        // Together with the response, after its frames.
         client.write_all(&PING).await.unwrap();
         run_for(&mut connection, PONG_TIMEOUT / 2).await;
         assert!(read_all(&mut client).is_empty());
@@ -572,13 +572,13 @@ mod tests {
         run_for(&mut connection, Duration::from_millis(1)).await;
         let read = read_all(&mut client);
         assert!(read.len() > PONG.len() && read.ends_with(&PONG), "{read:?}");
-        // After its time if there is no answer.
+        // After PONG_TIMEOUT without a response.
         client.write_all(&PING).await.unwrap();
         run_for(&mut connection, PONG_TIMEOUT - Duration::from_millis(2)).await;
         assert!(read_all(&mut client).is_empty());
         run_for(&mut connection, Duration::from_millis(4)).await;
         assert_eq!(read_all(&mut client), PONG);
-        // At once after that, for calls that last.
+        // Immediately after that, for long-running calls.
         client.write_all(&PING).await.unwrap();
         run_for(&mut connection, Duration::from_millis(1)).await;
         assert_eq!(read_all(&mut client), PONG);
@@ -606,7 +606,7 @@ mod tests {
         assert!(matches!(tokio::time::timeout(3 * IDLE_TIMEOUT, idle).await, Ok(Turn::Idle)));
     }
 
-    /// A socket that takes no end.
+    /// Socket that never completes its shutdown.
     struct NeverShut(DuplexStream);
 
     impl Ends for NeverShut {

@@ -3,9 +3,9 @@
 //! Two archivers may share a prefix: their segments overlap, which a restore accepts, and neither
 //! overwrites the other's segments.
 //!
-//! Each attempt is limited in time and bytes, and temporary failures are retried ([`super::tries`]): for
-//! long where the caller would have to start over, briefly while the endpoint has never responded, since it
-//! may be mistyped.
+//! Attempts are limited in time and bytes. Temporary failures are retried ([`super::tries`]): for a long
+//! time if the caller would have to start over, briefly if the endpoint has never responded, since its
+//! address may be wrong.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -32,11 +32,11 @@ pub const SCHEME: &str = "s3://";
 const PART_BYTES: usize = 8 << 20;
 /// Maximum concurrent parts.
 const PARTS_MAX: usize = 2;
-/// Timeout of a list: 16 million names at four pages of 1,000 a second.
+/// Timeout of a list request: enough for 16 million names at 4.5 pages of 1,000 per second.
 const LIST_TIMEOUT: Duration = Duration::from_secs(3600);
-/// No name that an archiver makes is longer.
+/// Maximum length of an object name that an archiver creates.
 const NAME_BYTES_MAX: usize = 64;
-/// The end of the program waits so long at most.
+/// Timeout for aborting an upload. It delays the exit of the program.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A prefix in a bucket.
@@ -53,14 +53,14 @@ pub struct Bucket {
 /// User of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Starts over after an error: a restore.
+    /// A restore, which starts over after an error.
     Reader,
-    /// Tries again what fails, and sees a signal only then.
+    /// An archiver, which retries failed operations and checks for signals only between attempts.
     Archiver,
 }
 
 impl Bucket {
-    /// `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+    /// Opens the bucket at `address`: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
     pub fn open(address: &str, runtime: &Handle, user: User) -> Result<Bucket, PlaceError> {
         let refused = || PlaceError::Address(address.to_owned());
         let rest = address.strip_prefix(SCHEME).ok_or_else(refused)?;
@@ -111,7 +111,7 @@ impl Bucket {
         }
     }
 
-    /// Sends a file, unless `stop` is first.
+    /// Uploads a file. Fails if `stop` completes first.
     pub fn adopt(
         &self,
         draft: &FilePath,
@@ -132,7 +132,7 @@ impl Bucket {
             if made.is_ok_and(|made| made.size == bytes) {
                 return Ok(());
             }
-            // No list shows the parts of an upload that is not completed, and a bucket keeps them.
+            // A bucket retains the parts of an incomplete upload, and lists do not include them.
             let aborted = tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await;
             let aborted = aborted.map_err(|late| causes(&late));
             if let Err(left) = aborted.and_then(|aborted| aborted.map_err(|error| causes(&error))) {
@@ -187,7 +187,7 @@ impl Bucket {
         Ok(Some(read.into()))
     }
 
-    /// Writes the object to a new file, part by part: each may be tried again.
+    /// Downloads the object to a new file in parts. Failed parts are retried separately.
     pub fn fetch(&self, name: &str, to: &FilePath) -> Result<(), PlaceError> {
         let io_error = |source| PlaceError::Io { attempt: "write", path: to.to_owned(), source };
         let mut file = files::create(to).map_err(io_error)?;
@@ -218,15 +218,15 @@ fn connect(builder: AmazonS3Builder, tries: Tries) -> Result<AmazonS3, Error> {
     builder.with_retry(tries.retry_config()).with_http_connector(tries).build()
 }
 
-/// Without credentials in the environment they come from the metadata service of the machine, and every call
-/// would fail with an error about that.
+/// Checks that credentials can be loaded. Without credentials in the environment, the client queries the
+/// instance metadata service, and each call would fail with its error.
 fn check_credentials(store: &AmazonS3, address: &str, runtime: &Handle) -> Result<(), PlaceError> {
     let found = runtime.block_on(store.credentials().get_credential());
     let failed = |source| PlaceError::Credentials { address: address.to_owned(), source: Box::new(source) };
     found.map(drop).map_err(failed)
 }
 
-/// Sends all parts of a file, and completes the upload.
+/// Uploads all parts of a file, and completes the upload.
 async fn send(
     upload: &mut dyn MultipartUpload,
     mut file: File,
@@ -320,13 +320,13 @@ mod tests {
                 assert_eq!(place.put("log/1", bytes).unwrap(), is_made, "{place:?}");
             }
             assert_eq!(place.get("log/1").unwrap().as_deref(), Some(&b"one"[..]));
-            // A person may have removed it.
+            // The segment may have been removed manually.
             place.remove("log/1").unwrap();
             place.remove("log/1").unwrap();
         }
     }
 
-    /// A bucket that answers as `router` does.
+    /// Returns a bucket served by `router`.
     fn stub(runtime: &Runtime, router: Router) -> Bucket {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -341,7 +341,7 @@ mod tests {
         Bucket::new(store(Tries::QUICK_AND_BRIEF), store(Tries::QUICK), User::Reader, "", runtime.handle())
     }
 
-    /// Answers the completion of an upload by 500, and knows no upload after that.
+    /// Responds with 500 to the completion of an upload, and drops the upload.
     async fn lose(upload: Arc<Mutex<(Vec<u8>, bool)>>, is_kept: bool, request: Request) -> Response<Body> {
         let (head, body) = request.into_parts();
         let body = to_bytes(body, usize::MAX).await.unwrap();
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(*methods.lock().unwrap(), ["POST", "PUT", "HEAD", "DELETE"]);
     }
 
-    /// What a request gets that is made for the `count`th time.
+    /// Returns the response to the attempt `count` of a request, starting at 0.
     async fn answer(count: usize, request: Request) -> Response<Body> {
         let (method, range) = (request.method().as_str(), request.headers().get("Range"));
         let from = range.map_or("0", |range| range.to_str().unwrap()).trim_start_matches("bytes=");
@@ -440,7 +440,7 @@ mod tests {
             answer(*count - 1, request)
         });
         let bucket = stub(&runtime, router);
-        // Its restore has listed the bases before.
+        // A restore lists the bases first.
         bucket.has_answered.store(true, Relaxed);
         assert_eq!(bucket.get("log/1").unwrap().as_deref(), Some(&b"whole"[..]));
         bucket.fetch("base/1", &fetched).unwrap();
@@ -448,7 +448,7 @@ mod tests {
         bucket.adopt(&draft, "base/2", std::future::pending()).unwrap();
     }
 
-    /// A body that is endless, in pieces of this length, each after a pause.
+    /// Returns an endless body in pieces of `piece_bytes`, with a pause before each piece.
     fn endless(piece_bytes: usize, pause: Duration) -> Body {
         Body::from_stream(stream::repeat(Bytes::from(vec![b' '; piece_bytes])).then(
             move |piece| async move {
@@ -458,7 +458,7 @@ mod tests {
         ))
     }
 
-    /// A page of a list that goes on, without a name.
+    /// Returns an empty page of a list with a continuation token.
     fn page(next: usize) -> Body {
         let next = format!("<NextContinuationToken>{next}</NextContinuationToken>");
         format!("<L><IsTruncated>true</IsTruncated>{next}</L>").into()

@@ -1,5 +1,5 @@
-//! Fetches the document of an endpoint, with limits: one connection and one request each time, no
-//! redirects.
+//! Fetches the status document of an endpoint. Each fetch uses one connection and one request, and does
+//! not follow redirects.
 
 use std::io;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use telemetry::status::Document;
 use transport::tls::{Dialer, Stream};
 
 const PATH: &str = "/ui/status.json";
-/// Timeout of connection, handshake, request and response together.
+/// Total timeout of connection, handshake, request and response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A document with 64 members, all methods and 200 names has some 150 KiB.
+/// Maximum size of a document. A document with 64 members, all methods and 200 names has about 150 KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Maximum size of the status line and headers of a response.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// An address that cannot be one of a metrics listener.
+/// Error for an address that is not a valid metrics endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--metrics-endpoints: {0:?} is not HOST:PORT, http://HOST:PORT or https://HOST:PORT")]
 pub struct AddressError(String);
@@ -54,12 +54,12 @@ pub enum FetchError {
     Nameless,
 }
 
-/// Why an endpoint has no document, safe to be shown.
+/// Reason that an endpoint has no document, safe to display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// The endpoint is unreachable, or does not respond like a member.
+    /// The endpoint is unreachable, or its response is not valid for a member.
     Down(String),
-    /// An HTTP server without documents responds, such as the client port of a member.
+    /// The endpoint is an HTTP server without status documents, such as the client port of a member.
     NoFigures(String),
 }
 
@@ -81,7 +81,7 @@ impl From<FetchError> for Absence {
     }
 }
 
-/// Where documents come from. Cheap to clone.
+/// Source of status documents: an endpoint and its connection settings. Cheap to clone.
 #[derive(Clone)]
 pub struct DocumentSource {
     uri: Uri,
@@ -90,7 +90,7 @@ pub struct DocumentSource {
 }
 
 impl DocumentSource {
-    /// `url`: with a scheme, and without a path.
+    /// Creates a source for `url`, which has a scheme and no path.
     pub fn new(url: &str, dialer: &Dialer) -> Result<DocumentSource, AddressError> {
         let refused = || AddressError(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| refused())?;
@@ -105,12 +105,12 @@ impl DocumentSource {
         Ok(DocumentSource { uri, host, dialer: dialer.clone() })
     }
 
-    /// Host and port, as a row is named while its member is not known.
+    /// Returns host and port, the label of a row until its member is known.
     pub fn address(&self) -> String {
         clean(self.uri.authority().map_or("", |authority| authority.as_str()))
     }
 
-    /// The document, safe to be shown, or why there is none.
+    /// Fetches the document. Both the document and the error are safe to display.
     pub async fn document(&self) -> Result<Document, Absence> {
         let fetched = tokio::time::timeout(RESPONSE_TIMEOUT, self.fetch()).await;
         fetched.unwrap_or(Err(FetchError::Late)).map_err(Absence::from)
@@ -154,7 +154,7 @@ impl DocumentSource {
 
 pub fn document_of(json: &[u8]) -> Result<Document, FetchError> {
     let document: Document = serde_json::from_slice(json)?;
-    // All fields have a default, so that members of other versions are understood.
+    // All fields have defaults, for compatibility with other versions.
     if document.id.is_empty() { Err(FetchError::Nameless) } else { Ok(cleaned(document)) }
 }
 
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// What is said of a server that answers with these bytes, and then with `padding` of them.
+    /// Returns the result for a server that responds with `head` and `padding` more bytes.
     async fn answer(head: &str, padding: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -193,7 +193,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 1024];
             let read = stream.read(&mut request).await.unwrap();
-            // The client goes as soon as it has seen enough.
+            // The client may close the connection early.
             let _cut = stream.write_all(head.as_bytes()).await;
             let _cut = stream.write_all(&vec![b' '; padding]).await;
             String::from_utf8(request[..read].to_vec()).unwrap()
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// On a paused clock, time passes while nothing else happens.
+    /// Uses a paused clock, which advances while all tasks are idle.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_ends_its_answer_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -216,7 +216,7 @@ mod tests {
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n").await.unwrap();
-            // A byte now and then must not prolong it.
+            // A slow trickle of bytes must not extend the timeout.
             while stream.write_all(b" ").await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
