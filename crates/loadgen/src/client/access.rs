@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             refused(&Trust::Roots(empty.clone())),
             format!(
-                "{}: it is no PEM: a CERTIFICATE begins with -----BEGIN CERTIFICATE-----",
+                "{}: not a PEM file: a CERTIFICATE starts with -----BEGIN CERTIFICATE-----",
                 empty.display()
             )
         );
