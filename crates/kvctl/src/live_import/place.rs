@@ -508,7 +508,7 @@ mod tests {
         drop(followed(&settings(&data, Some(&log))));
         fs::write(log.join("segment"), "of another member").unwrap();
         let found = outcome(&settings(&data, Some(&log)));
-        assert!(found.contains("has a log that this import did not make"), "{found}");
+        assert!(found.contains("has a log that this import did not create"), "{found}");
         assert!(log.join("segment").exists());
     }
 }
