@@ -47,7 +47,7 @@ impl History {
         &mut self,
         revision: Revision,
         changes: &[KeyChange],
-    ) -> Result<(), (KeyChange, Option<KeyRecord>)> {
+    ) -> Result<(), Box<(KeyChange, Option<KeyRecord>)>> {
         assert!(revision > self.covered, "revisions come in order");
         for change in changes {
             let before = self.state(change.key, revision);
@@ -59,7 +59,7 @@ impl History {
                 (None, before) => before.is_some(),
             };
             if !follows || change.record.is_some_and(|record| record.modified != revision) {
-                return Err((*change, before));
+                return Err(Box::new((*change, before)));
             }
             self.states.entry(change.key).or_default().push_back((revision, change.record));
         }

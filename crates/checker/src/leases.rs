@@ -92,6 +92,42 @@ const ROUNDING: Duration = Duration::from_secs(1);
 
 const EARLY: &str = "the keys of a lease were deleted before its time was over";
 
+impl LeaseState {
+    /// Compares the response of a TimeToLive request, received after `at`, with what is known of the lease.
+    fn check_lifetime(
+        &self,
+        id: i64,
+        (at, granted, left): (Duration, i64, i64),
+        keys: &[u32],
+    ) -> Result<(), BrokenRule> {
+        let least = self.kept.until().saturating_sub(at);
+        let is_less = least > ROUNDING
+            && u64::try_from(left).map_or(true, |left| Duration::from_secs(left) + ROUNDING < least);
+        let is_other = left >= 0 && u64::try_from(granted) != Ok(self.kept.ttl.as_secs());
+        if is_other || is_less && !self.revoking {
+            let said = format!("at {:.6} s: granted for {granted} s, {left} s are left", at.as_secs_f64());
+            let evidence = vec![self.describe(id), said];
+            return Err(("a lease is said to have another time than it has", evidence));
+        }
+        let is_foreign = |key: &u32| !self.keys.contains(key);
+        let is_kept = self.attached && !self.revoking && at < self.kept.until();
+        if keys.iter().any(is_foreign) || is_kept && keys.len() != self.keys.len() {
+            let names = |keys: &[u32]| keys.iter().map(|&key| KeyName(key).to_string()).collect::<Vec<_>>();
+            let reported = format!(
+                "at {:.6} s: keys {:?} instead of {:?}",
+                at.as_secs_f64(),
+                names(keys),
+                names(&self.keys)
+            );
+            return Err((
+                "a lease is reported with other keys than it has",
+                vec![self.describe(id), reported],
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl LeaseRecords {
     pub fn count(&self) -> usize {
         self.states.len()
@@ -136,32 +172,7 @@ impl LeaseRecords {
             LeaseInput::Revoked => state.revoked = true,
             LeaseInput::Lifetime { at, granted, left, keys } => {
                 self.ended.lifetimes += 1;
-                let least = state.kept.until().saturating_sub(at);
-                let is_less = least > ROUNDING
-                    && u64::try_from(left).map_or(true, |left| Duration::from_secs(left) + ROUNDING < least);
-                let is_other = left >= 0 && u64::try_from(granted) != Ok(state.kept.ttl.as_secs());
-                if is_other || is_less && !state.revoking {
-                    let said =
-                        format!("at {:.6} s: granted for {granted} s, {left} s are left", at.as_secs_f64());
-                    let evidence = vec![state.describe(id), said];
-                    return Err(("a lease is said to have another time than it has", evidence));
-                }
-                let is_foreign = |key: &u32| !state.keys.contains(key);
-                let is_kept = state.attached && !state.revoking && at < state.kept.until();
-                if keys.iter().any(is_foreign) || is_kept && keys.len() != state.keys.len() {
-                    let names =
-                        |keys: &[u32]| keys.iter().map(|&key| KeyName(key).to_string()).collect::<Vec<_>>();
-                    let reported = format!(
-                        "at {:.6} s: keys {:?} instead of {:?}",
-                        at.as_secs_f64(),
-                        names(&keys),
-                        names(&state.keys)
-                    );
-                    return Err((
-                        "a lease is reported with other keys than it has",
-                        vec![state.describe(id), reported],
-                    ));
-                }
+                state.check_lifetime(id, (at, granted, left), &keys)?;
             }
             LeaseInput::Exists(at) => {
                 let rule = if state.revoked {

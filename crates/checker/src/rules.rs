@@ -304,7 +304,8 @@ impl Checker {
             self.compare_gap(watcher, first.revision - 1)?;
             if first.revision > self.history.covered() {
                 self.attribute(changes, at, &event())?;
-                if let Err((change, before)) = self.history.append(first.revision, changes) {
+                if let Err(contradiction) = self.history.append(first.revision, changes) {
+                    let (change, before) = *contradiction;
                     let before =
                         before.map_or(format!("{} did not exist", KeyName(change.key)), |it| it.to_string());
                     return violation(

@@ -97,6 +97,11 @@ fn methods() -> [(&'static str, Vec<u8>); 7] {
     ]
 }
 
+/// Status texts of grpc-go for a streaming call without exactly one request.
+const NO_MESSAGE: &str = "cardinality violation: received no request message from non-client-streaming RPC";
+const TWO_MESSAGES: &str =
+    "cardinality violation: received multiple request messages for non-client-streaming RPC";
+
 #[tokio::test]
 async fn every_method_rejects_a_malformed_call_with_the_same_status() {
     let cluster = started();
@@ -116,13 +121,7 @@ async fn every_method_rejects_a_malformed_call_with_the_same_status() {
         let limit = 2 << 20;
         let cut = if is_stream { ("13", "unexpected EOF") } else { ("2", "unexpected EOF") };
         let (none, two) = match is_stream {
-            true => (
-                ("13", "cardinality violation: received no request message from non-client-streaming RPC"),
-                (
-                    "13",
-                    "cardinality violation: received multiple request messages for non-client-streaming RPC",
-                ),
-            ),
+            true => (("13", NO_MESSAGE), ("13", TWO_MESSAGES)),
             false => (("2", "EOF"), ("0", "")),
         };
         for (name, call, code, text) in [

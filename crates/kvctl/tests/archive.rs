@@ -304,6 +304,15 @@ async fn go_on_after_bases(compacts: bool) {
     }
 }
 
+/// Reports whether the output of `kvctl archive list` has exactly these ranges, with their times.
+fn lists(said: &str, ranges: [[i64; 2]; 2]) -> bool {
+    let rows: Vec<Vec<&str>> = said.lines().skip(3).map(|row| row.split_whitespace().collect()).collect();
+    let has = |row: &Vec<&str>, range: [i64; 2]| {
+        row[..2] == range.map(|number| number.to_string()) && row[2].ends_with('Z') && row[2] <= row[3]
+    };
+    rows.len() == 2 && rows.iter().zip(ranges).all(|(row, range)| has(row, range))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn gaps_damage_and_other_clusters_are_named() {
     let (cluster, _directory, archive) = lone_cluster();
@@ -342,12 +351,7 @@ async fn gaps_damage_and_other_clusters_are_named() {
     let ranges = format!("all intact; restorable revisions: 1 to {before}, {revision} to {after}\n");
     assert!(is_intact && said.contains(&ranges), "{said}");
     let (is_listed, said) = review("list");
-    let rows: Vec<Vec<&str>> = said.lines().skip(3).map(|row| row.split_whitespace().collect()).collect();
-    let numbers = [[1, before], [revision, after]].map(|range| range.map(|number| number.to_string()));
-    assert!(is_listed && rows.len() == 2, "{said}");
-    for (row, range) in rows.iter().zip(&numbers) {
-        assert!(row[..2] == range[..] && row[2].ends_with('Z') && row[2] <= row[3], "{said}");
-    }
+    assert!(is_listed && lists(&said, [[1, before], [revision, after]]), "{said}");
     // An archive belongs to a single cluster.
     let other = Cluster::started(1);
     let refused = archiver(&other.members[0], &archive, &[]);

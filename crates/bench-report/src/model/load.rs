@@ -356,11 +356,17 @@ impl Load {
     }
 
     fn write_operation(&self, line: &mut String) {
+        self.write_sizes(line);
+        self.write_parameters(line);
+        self.write_switches(line);
+    }
+
+    /// Writes the sizes and counts that several operations share.
+    fn write_sizes(&self, line: &mut String) {
         let Self { key_bytes, value_bytes, keys, streams, watchers_per_stream, .. } = self;
         let mut add = |flag: &str, value: &dyn std::fmt::Display| {
             write!(line, " --{flag}={value}").expect("a string accepts text");
         };
-        let consistency = |serializable: bool| if serializable { "s" } else { "l" };
         match &self.operation {
             Operation::Put | Operation::TxnPut { .. } | Operation::TxnMixed { .. } => {
                 add("key-size", key_bytes);
@@ -382,6 +388,15 @@ impl Load {
             }
             _ => {}
         }
+    }
+
+    /// Writes the parameters of the operation.
+    fn write_parameters(&self, line: &mut String) {
+        let Self { value_bytes, keys, streams, watchers_per_stream, .. } = self;
+        let mut add = |flag: &str, value: &dyn std::fmt::Display| {
+            write!(line, " --{flag}={value}").expect("a string accepts text");
+        };
+        let consistency = |serializable: bool| if serializable { "s" } else { "l" };
         match &self.operation {
             Operation::Put if *streams > 0 => {
                 add("streams", streams);
@@ -407,19 +422,8 @@ impl Load {
                 add("keys-per-txn", keys_per_txn);
                 add("txn-wr-percent", write_percent);
                 add("val-size", value_bytes);
-                let isolation = match isolation {
-                    Isolation::ReadCommitted => "c",
-                    Isolation::RepeatableReads => "r",
-                    Isolation::Serializable => "s",
-                    Isolation::SerializableSnapshot => "ss",
-                };
-                add("isolation", &isolation);
-                let locker = match locker {
-                    Locker::None => "stm",
-                    Locker::Client => "lock-client",
-                    Locker::Rpc => "lock-rpc",
-                };
-                add("stm-locker", &locker);
+                add("isolation", &isolation_value(*isolation));
+                add("stm-locker", &locker_value(*locker));
             }
             Operation::WatchGet { events } => {
                 add("watchers", &(streams * watchers_per_stream));
@@ -448,6 +452,10 @@ impl Load {
             | Operation::WatchLatency { .. }
             | Operation::WatchHistory => {}
         }
+    }
+
+    /// Writes the flags without a value, and the keys of a range.
+    fn write_switches(&self, line: &mut String) {
         let sequential = self.order == KeyOrder::Sequential
             && matches!(self.operation, Operation::Put | Operation::Watch { .. });
         let range = match &self.operation {
@@ -471,6 +479,23 @@ impl Load {
         for word in [&range.key, &range.end].into_iter().filter(|word| !word.is_empty()) {
             *line += &format!(" {}", quoted(word));
         }
+    }
+}
+
+fn isolation_value(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadCommitted => "c",
+        Isolation::RepeatableReads => "r",
+        Isolation::Serializable => "s",
+        Isolation::SerializableSnapshot => "ss",
+    }
+}
+
+fn locker_value(locker: Locker) -> &'static str {
+    match locker {
+        Locker::None => "stm",
+        Locker::Client => "lock-client",
+        Locker::Rpc => "lock-rpc",
     }
 }
 

@@ -272,7 +272,7 @@ mod tests {
     fn faults(place: &ArchivePlace) -> (Vec<String>, String) {
         let mut lines = Vec::new();
         let ended = verify(place, |line| lines.push(line.to_owned()));
-        (lines, ended.map_or_else(|error| error.to_string(), |summary| summary))
+        (lines, ended.unwrap_or_else(|error| error.to_string()))
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,10 @@
 //!
 //! A stream with `hasleader: true` fails when this member has known no leader for three election timeouts.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::ready;
+
 use api::etcdserverpb::kv_server::Kv as _;
 use api::etcdserverpb::maintenance_server::Maintenance as _;
 use api::health::health_server::Health as _;
@@ -104,6 +108,18 @@ impl Dispatcher {
     }
 }
 
+/// Returns the next message. Polls for it only while the client takes responses: until then, a message that
+/// is being read keeps its admitted memory, which bounds the messages of all calls.
+async fn next_if_ready<S: Stream + Unpin>(messages: &mut S, replies: &Replies) -> Option<S::Item> {
+    let mut ready = pin!(replies.ready());
+    poll_fn(|context| {
+        ready!(ready.as_mut().poll(context));
+        ready.set(replies.ready());
+        messages.poll_next_unpin(context)
+    })
+    .await
+}
+
 /// Sends each message when it is available, at the client's pace.
 async fn send<T: Message>(
     response: Response<impl Stream<Item = Result<T, Status>> + Unpin>,
@@ -116,10 +132,9 @@ async fn send<T: Message>(
     replies.open().map_err(gone)?;
     loop {
         // A response with admitted memory is not delayed: other calls wait for that memory.
-        if held.is_empty() {
-            replies.ready().await;
-        }
-        let Some(message) = messages.next().await else { return Ok(()) };
+        let next =
+            if held.is_empty() { next_if_ready(&mut messages, replies).await } else { messages.next().await };
+        let Some(message) = next else { return Ok(()) };
         let frame = framed(&message?)?;
         if let Some(line) = audited.take() {
             line.end(Ok(revision_in(&frame)));

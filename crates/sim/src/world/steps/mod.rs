@@ -19,6 +19,7 @@ const TICKS_PER_TURN: u64 = 2;
 const INTERRUPTED: u64 = 60;
 
 impl World {
+    #[expect(clippy::too_many_lines, reason = "an arm for each event")]
     pub fn happen(&mut self, what: WorldEvent) -> Result<(), MemberError> {
         match what {
             WorldEvent::Tick { to, boot } => self.tick(to, boot),
