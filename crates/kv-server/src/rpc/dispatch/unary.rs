@@ -184,7 +184,7 @@ fn encoded<T: Message>(response: Response<T>) -> Result<Answer<LargeAnswer>, Sta
 /// A transaction, and its validation result.
 type ReadTxn = Result<(TxnRequest, Result<(), Error>), DecodeError>;
 
-/// Memory of a transaction that is not short; see [`kv::Kv::txn_memory`].
+/// Memory of a transaction that is not short; see `txn_memory` of the service `KV`.
 type TxnMemory = Option<Box<Pass>>;
 
 /// Decodes a transaction with apply's decoder, which limits nesting. It rejects too many operations while
