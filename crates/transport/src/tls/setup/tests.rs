@@ -20,7 +20,7 @@ use process::log::causes;
 
 const RECORDED: &str = include_str!("etcd.tsv");
 
-/// Cases in which etcd decides differently. `docs/etcd-compat.md` has the reasons.
+/// Cases in which etcd decides differently. `docs/compatibility/certificates.md` has the reasons.
 const DIFFERENT: [(&str, &str); 10] = [
     ("client", "algorithm of the signature with parameters"),
     ("client", "version 2 with extensions"),
