@@ -366,7 +366,7 @@ func TestALiveImportOutlivesAMemberOfItsSource(t *testing.T) {
 			rest = append(rest, member.ClientURL)
 		}
 	}
-	following.says(t, "connecting again")
+	following.says(t, "reconnecting")
 	source.SetEndpoints(rest...)
 	deadlineAt := time.Now().Add(callTimeout)
 	for {
@@ -419,8 +419,8 @@ func TestALiveImportSaysWhatItCannotFollow(t *testing.T) {
 	startImport(t, endpoints(sources), members, "--until-caught-up").succeeds(t)
 	other := prepare(t, tool(t, "etcd"), 3)
 	start(t, other)
-	fails("the endpoints are of cluster", endpoints(other), members)
-	fails("and no answer for", []string{"http://127.0.0.1:1"}, prepare(t, kvServer(t), 1))
+	fails("the endpoints belong to cluster", endpoints(other), members)
+	fails("and no response for", []string{"http://127.0.0.1:1"}, prepare(t, kvServer(t), 1))
 	three := prepare(t, kvServer(t), 3)
 	fails("no --other-data-dir names its directory", endpoints(sources), three[:1])
 	fails("is not empty", endpoints(sources), []*process.Member{{

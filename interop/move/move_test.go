@@ -439,10 +439,10 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		"cut":                 {whole[:len(whole)/2], nil, "has no SHA-256 at its end"},
-		"cut, hash kept":      {slices.Concat(pages[:8*4096], hash), nil, "damaged or cut"},
+		"cut":                 {whole[:len(whole)/2], nil, "has no SHA-256 trailer"},
+		"cut, hash kept":      {slices.Concat(pages[:8*4096], hash), nil, "truncated or corrupted"},
 		"cut, not checked":    {pages[:8*4096], []string{"--skip-hash-check"}, "page 8: the file ends at byte 32768"},
-		"damaged":             {damaged, nil, "damaged or cut"},
+		"damaged":             {damaged, nil, "truncated or corrupted"},
 		"damaged, no check":   {damaged, []string{"--skip-hash-check"}, "page 3: has the number of another page"},
 		"a copy of the pages": {pages, nil, "needs --skip-hash-check"},
 		"another kind":        {[]byte("not a database"), []string{"--skip-hash-check"}, "not a bbolt file"},
