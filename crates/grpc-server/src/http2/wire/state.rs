@@ -239,7 +239,10 @@ impl WireState {
             },
             Event::Trailers { stream, fields } => {
                 if let Some(entry) = self.streams.get_mut(&stream) {
-                    entry.trailers = header_map(&fields).map(Box::new);
+                    // Nobody takes the trailers of a request whose body is discarded.
+                    if entry.has_reader {
+                        entry.trailers = header_map(&fields).map(Box::new);
+                    }
                     entry.has_ended = true;
                     wake(&mut entry.reader);
                     wake(&mut entry.writer);
@@ -393,6 +396,7 @@ impl WireState {
     pub(super) fn discard_body(&mut self, stream: StreamId, unreleased: usize) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         let bytes = unreleased + entry.body.clear();
+        entry.trailers = None;
         entry.has_reader = false;
         entry.reader = None;
         if !entry.has_writer {
@@ -567,6 +571,26 @@ mod tests {
         drop(wire.state.lock().next_begun());
         receive(&wire, &large(9));
         assert_eq!(begun(&wire), [7, 9], "what the first has counted is free");
+    }
+
+    #[test]
+    fn a_discarded_request_holds_no_trailers() {
+        let trailers = frame(1, 5, 1, HeaderBlock::new([("x", "1")]).bytes());
+        for (discards_first, held_before) in [(true, 0), (false, 1)] {
+            let wire = open(Limits::default());
+            receive(&wire, &request(0, 1, "/"));
+            let begun = wire.state.lock().next_begun().unwrap();
+            let stream = begun.stream;
+            let _call = begun.open(&wire);
+            let held = || wire.state.lock().streams.values().filter(|it| it.trailers.is_some()).count();
+            if discards_first {
+                wire.state.lock().discard_body(stream, 0);
+            }
+            receive(&wire, &trailers);
+            assert_eq!(held(), held_before);
+            wire.state.lock().discard_body(stream, 0);
+            assert_eq!(held(), 0, "discards_first: {discards_first}");
+        }
     }
 
     #[test]
