@@ -17,8 +17,9 @@
 mod check_config; // the effect of a set of flags
 mod local_cluster; // the same command in N terminals
 
-mod command_line;
-mod methods; // the table of methods // help, and commands without a member
+mod command_line; // help, and commands without a member
+
+mod methods; // the table of methods
 
 mod audit; // who asked for what
 

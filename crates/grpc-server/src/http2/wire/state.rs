@@ -239,7 +239,7 @@ impl WireState {
             },
             Event::Trailers { stream, fields } => {
                 if let Some(entry) = self.streams.get_mut(&stream) {
-                    // Nobody takes the trailers of a request whose body is discarded.
+                    // No handler reads the trailers of a request whose body is discarded.
                     if entry.has_reader {
                         entry.trailers = header_map(&fields).map(Box::new);
                     }
