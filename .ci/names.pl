@@ -44,7 +44,7 @@ my %linked;
     for my $crate (map { m{^crates/([\w-]+)/} } glob 'crates/*/Cargo.toml') {
         my @left = ($crate, @{$tests{$crate} // []});
         # Its tests run the program of the server.
-        push @left, 'kv-server' if $crate eq 'kvctl';
+        push @left, 'kv-server' if $crate eq 'kvctl' || $crate eq 'checker';
         while (defined(my $next = pop @left)) {
             push @left, @{$uses{$next} // []} if !$linked{$crate}{$next}++;
         }

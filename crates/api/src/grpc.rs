@@ -14,15 +14,16 @@ pub fn prefix(message_bytes: usize) -> Option<[u8; PREFIX_BYTES]> {
 /// Decoded message prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
-    pub is_compressed: bool,
+    /// Payload format: 0 for an uncompressed message, 1 for a compressed one. No others are defined.
+    pub format: u8,
     pub message_bytes: usize,
 }
 
 impl Prefix {
     /// Decodes the prefix at the start of `bytes`, if it is complete.
     pub fn of(bytes: &[u8]) -> Option<Prefix> {
-        let &[flag, a, b, c, d] = bytes.first_chunk::<PREFIX_BYTES>()?;
-        Some(Prefix { is_compressed: flag != 0, message_bytes: u32::from_be_bytes([a, b, c, d]) as usize })
+        let &[format, a, b, c, d] = bytes.first_chunk::<PREFIX_BYTES>()?;
+        Some(Prefix { format, message_bytes: u32::from_be_bytes([a, b, c, d]) as usize })
     }
 }
 
@@ -79,8 +80,8 @@ mod tests {
                 buffer.extend_from_slice(piece);
                 taken.extend(std::iter::from_fn(|| take(&mut buffer)));
             }
-            let of = |is_compressed, message_bytes| Prefix { is_compressed, message_bytes };
-            assert_eq!(taken, [(of(false, 3), Bytes::from("abc")), (of(true, 0), Bytes::new())]);
+            let of = |format, message_bytes| Prefix { format, message_bytes };
+            assert_eq!(taken, [(of(0, 3), Bytes::from("abc")), (of(1, 0), Bytes::new())]);
             assert_eq!(buffer[..], [0, 0]);
         }
     }

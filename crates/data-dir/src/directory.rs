@@ -19,9 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use process::files;
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use process::files::{self, FileLock};
 
 /// Name of the lock file in a data directory.
 pub const LOCK: &str = "LOCK";
@@ -34,8 +32,8 @@ pub struct Directory {
     path: PathBuf,
     wal_dir: PathBuf,
     /// The locks are released when these files are closed.
-    _lock: File,
-    _wal_lock: File,
+    _lock: FileLock,
+    _wal_lock: FileLock,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -193,26 +191,23 @@ fn is_of_store(path: &Path, wal_dir: &Path) -> bool {
     name == b"store" || name.starts_with(b"store.")
 }
 
-fn lock(path: &Path) -> Result<File, DirectoryError> {
+fn lock(path: &Path) -> Result<FileLock, DirectoryError> {
     let lock_path = path.join(LOCK);
     try_lock(files::open_lock(&lock_path), &lock_path, path, DirectoryError::Locked)
 }
 
-/// Locks `file` at `path` for `directory` until it is closed. Returns the error `taken` if another
+/// Locks `file` at `path` for `directory`. Returns the error `taken` if another
 /// process holds the lock.
 fn try_lock(
     file: io::Result<File>,
     path: &Path,
     directory: &Path,
     taken: fn(PathBuf) -> DirectoryError,
-) -> Result<File, DirectoryError> {
+) -> Result<FileLock, DirectoryError> {
     let io_error = |attempt| move |source| DirectoryError::Io { attempt, path: path.to_owned(), source };
     let file = file.map_err(io_error("open"))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(taken(directory.to_owned())),
-        Err(source) => Err(io_error("lock")(source.into())),
-    }
+    let lock = FileLock::try_new(file).map_err(io_error("lock"))?;
+    lock.ok_or_else(|| taken(directory.to_owned()))
 }
 
 fn warn_if_open_to_others(path: &Path) {

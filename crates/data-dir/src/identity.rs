@@ -6,8 +6,7 @@
 //! * The log stores the same two ids, and the identity a digest of the log's salt, so replacing
 //!   either of them is detected, even with that of a member with equal flags.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use api::etcdserverpb::Member as MemberEntry;
@@ -102,18 +101,9 @@ impl Identity {
 
     /// Writes the identity atomically with respect to power failures.
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
-        let io_error = |attempt| move |source| IdentityError::Io { attempt, path: path.into(), source };
         let bytes = serde_json::to_vec_pretty(self).expect("an identity has only text and numbers");
-        let draft = path.with_extension("tmp");
-        let directory = path.parent().expect("an identity lies in a data directory");
-        let write = || -> io::Result<()> {
-            let mut file = files::create(&draft)?;
-            file.write_all(&bytes)?;
-            file.sync_all()
-        };
-        write().map_err(io_error("write"))?;
-        std::fs::rename(&draft, path).map_err(io_error("put in place"))?;
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(io_error("sync the name of"))
+        let failed = |source| IdentityError::Io { attempt: "write", path: path.into(), source };
+        files::replace(path, &bytes).map_err(failed)
     }
 }
 

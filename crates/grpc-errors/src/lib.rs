@@ -325,9 +325,9 @@ pub fn unary_cut_short(has_prefix: bool) -> Status {
     Status::unknown(if has_prefix { "unexpected EOF" } else { "EOF" })
 }
 
-/// The compression flag of a message prefix is neither 0 nor 1.
-pub fn unknown_format(flag: u8) -> Status {
-    Status::internal(format!("grpc: received unexpected payload format {flag}"))
+/// The payload format of a message prefix is neither 0 nor 1.
+pub fn unknown_format(format: u8) -> Status {
+    Status::internal(format!("grpc: received unexpected payload format {format}"))
 }
 
 /// The call with a stream of responses has more than one request. The messages are grpc-go's.

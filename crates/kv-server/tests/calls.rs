@@ -8,7 +8,8 @@ use api::etcdserverpb::{
 };
 use api::v3electionpb::LeaderRequest;
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::client::SendRequest;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use tokio::time::timeout;
 
@@ -50,22 +51,41 @@ struct RawCall {
 impl RawCall {
     /// Makes the call on a new connection. Returns code and text of its status.
     async fn status(&self, member: &Member, path: &str) -> (String, String) {
+        let open = OpenCall::new(member, path, self.fields).await;
+        open.status(&self.body, self.ends).await
+    }
+}
+
+/// A call whose headers are sent.
+struct OpenCall {
+    response: ResponseFuture,
+    stream: SendStream<Bytes>,
+}
+
+impl OpenCall {
+    /// Opens the call on a new connection.
+    async fn new(member: &Member, path: &str, fields: &[(&str, &str)]) -> OpenCall {
         let mut call = http::Request::post(format!("http://localhost{path}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
-        for (name, value) in self.fields {
+        for (name, value) in fields {
             call = call.header(*name, *value);
         }
         let mut client = connected(member).await.ready().await.unwrap();
-        let (response, mut stream) = client.send_request(call.body(()).unwrap(), false).unwrap();
+        let (response, stream) = client.send_request(call.body(()).unwrap(), false).unwrap();
+        OpenCall { response, stream }
+    }
+
+    /// Sends the body. Returns code and text of the status.
+    async fn status(mut self, body: &[u8], ends: bool) -> (String, String) {
         // A call may be rejected by its headers: then its stream takes no data.
-        drop(stream.send_data(self.body.clone().into(), self.ends));
+        drop(self.stream.send_data(Bytes::copy_from_slice(body), ends));
         let answered = async {
-            let (parts, mut body) = response.await.expect(path).into_parts();
+            let (parts, mut body) = self.response.await.unwrap().into_parts();
             let mut headers = parts.headers;
             if !headers.contains_key("grpc-status") {
                 while let Some(data) = body.data().await {
-                    body.flow_control().release_capacity(data.expect(path).len()).unwrap();
+                    body.flow_control().release_capacity(data.unwrap().len()).unwrap();
                 }
                 headers = body.trailers().await.unwrap().expect("trailers");
             }
@@ -181,4 +201,16 @@ async fn a_unary_call_is_served_before_its_request_ends() {
         let call = RawCall { fields: &[], body: framed(&message), ends: false };
         assert_eq!(call.status(&cluster.members[0], path).await.0, "0", "{path}");
     }
+}
+
+#[tokio::test]
+async fn the_leader_that_a_call_needs_may_be_lost_between_its_headers_and_its_message() {
+    let mut cluster = Cluster::started(2);
+    let range = RangeRequest { key: "k".into(), serializable: true, ..RangeRequest::default() };
+    let path = "/etcdserverpb.KV/Range";
+    let call = OpenCall::new(&cluster.members[0], path, &[("hasleader", "true")]).await;
+    cluster.members[1].kill();
+    cluster.members[0].running().wait_for("lost leader");
+    let status = call.status(&framed(&range.encode_to_vec()), true).await;
+    assert_eq!(status, ("14".to_owned(), "etcdserver: no leader".to_owned()));
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Cluster, Member, PATIENCE, http, put};
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{HashKvRequest, RangeRequest, WatchCreateRequest, WatchRequest};
+use api::v3electionpb::LeaderRequest;
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use prost::Message;
@@ -191,4 +192,22 @@ async fn a_put_whose_deadline_passed_unproposed_is_never_applied() {
         assert_eq!(member.get(key).await, None, "{key}: applied although no client waited for it any more");
     }
     assert_eq!(late, exceeded());
+}
+
+/// The election has no leader, so there is no response before the deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_line_of_a_stream_has_the_status_that_ended_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("audit.log");
+    let to_file = format!("--audit-log={}", path.display());
+    let mut cluster = Cluster::started_with(1, &[&to_file, "--audit-log-level=requests"]);
+    let member = &mut cluster.members[0];
+    let request = LeaderRequest { name: "e".into() };
+    assert_eq!(status(member, "/v3electionpb.Election/Observe", "100m", &request).await, exceeded());
+    let process = member.process.take().expect("it runs");
+    process.terminate();
+    assert!(process.wait_end().0.success());
+    let text = std::fs::read_to_string(&path).expect("the log");
+    let line: serde_json::Value = serde_json::from_str(text.trim()).expect("one line");
+    assert_eq!((&line["result"], &line["keys"][0]["key"]), (&"DeadlineExceeded".into(), &"ZQ==".into()));
 }

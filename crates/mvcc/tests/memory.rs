@@ -2,8 +2,6 @@
 //! read in parts takes only locations.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::sync::{Mutex, PoisonError};
-
 use bytes::Bytes;
 use mvcc::{KeyRange, LogPosition, RangeOptions, SledBackend, Store, StoreOptions, Writer};
 
@@ -30,51 +28,42 @@ fn scattered(dir: &std::path::Path) -> (Writer, Store) {
     (writer, store)
 }
 
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
-}
-
-/// Serializes the tests, because they measure the same process.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn a_pinned_range_takes_little_memory_however_much_is_read() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let (_writer, store) = scattered(dir.path());
-    let before = resident();
-    let held = store.pin_range(&KeyRange::all(), 0, 0, 0, &(), |kv| kv.value.len() as u32).unwrap();
-    assert_eq!(held.sizes(0..held.len()).map(u64::from).sum::<u64>(), KEYS * VALUE_BYTES as u64);
-    assert_eq!((held.len() as u64, held.count as u64), (KEYS, KEYS));
-    let (mut seen, mut most) = (0, 0);
-    for start in (0..held.len()).step_by(3000) {
-        // Each pair is copied to its position, like in a window of a response.
-        let mut window = vec![0; 3000 * VALUE_BYTES];
-        held.visit(start..(start + 3000).min(held.len()), |number, kv| {
-            assert_eq!(kv.key[..], (number as u64).to_be_bytes());
-            window[(number - start) * VALUE_BYTES..][..VALUE_BYTES].copy_from_slice(kv.value);
-            seen += 1;
-        })
-        .unwrap();
-        most = most.max(resident());
-    }
+    let mut seen = 0;
+    let counted = allocation_counter::measure(|| {
+        let held = store.pin_range(&KeyRange::all(), 0, 0, 0, &(), |kv| kv.value.len() as u32).unwrap();
+        assert_eq!(held.sizes(0..held.len()).map(u64::from).sum::<u64>(), KEYS * VALUE_BYTES as u64);
+        assert_eq!((held.len() as u64, held.count as u64), (KEYS, KEYS));
+        for start in (0..held.len()).step_by(3000) {
+            // Each pair is copied to its position, like in a window of a response.
+            let mut window = vec![0; 3000 * VALUE_BYTES];
+            held.visit(start..(start + 3000).min(held.len()), |number, kv| {
+                assert_eq!(kv.key[..], (number as u64).to_be_bytes());
+                window[(number - start) * VALUE_BYTES..][..VALUE_BYTES].copy_from_slice(kv.value);
+                seen += 1;
+            })
+            .unwrap();
+        }
+    });
     assert_eq!(seen, KEYS);
-    let grown = most.saturating_sub(before);
+    let grown = counted.bytes_max;
     // Half a megabyte of locations, a window of 0.75 MB with its order, and a block as stored and as
     // decoded. All pairs would take 12 MB.
-    assert!(grown < 4 << 20, "{grown} bytes while {KEYS} pairs went by");
+    assert!(grown < 4 << 20, "{grown} bytes while {KEYS} pairs were read");
 }
 
 #[test]
 fn a_range_over_scattered_keys_keeps_its_pairs_and_not_their_blocks() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let (_writer, store) = scattered(dir.path());
-    let before = resident();
-    let found = store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap();
-    let grown = resident().saturating_sub(before);
+    let mut found = None;
+    let counted = allocation_counter::measure(|| {
+        found = Some(store.range(&KeyRange::all(), 0, &RangeOptions::default()).unwrap());
+    });
+    let (found, grown) = (found.unwrap(), counted.bytes_max);
     assert_eq!(found.kvs.len() as u64, KEYS);
     for (number, kv) in (0..KEYS).map(|number| (number, &found.kvs[(number * 7919 % KEYS) as usize])) {
         assert_eq!(kv.key, Bytes::copy_from_slice(&key(number)));

@@ -5,11 +5,12 @@
 //! * Existing files are opened without blocking on a pipe, and must be regular files.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 /// Maximum size of a file that is read as a whole. A configuration, a key or an identity has some
 /// kilobytes; a larger file is not one of these.
@@ -24,10 +25,57 @@ pub fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
+/// Replaces the contents of a file, or creates it: after a crash it has the former contents or the new ones.
+/// Writes a draft with the extension `tmp` first.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("tmp");
+    let mut file = create(&draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    sync_parent(path)
+}
+
+/// Syncs the directory of a file that was created, renamed or removed.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(parent(path))?.sync_all()
+}
+
+/// Returns the directory that contains `path`.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 /// Opens or creates a lock file in place. Rejects a link.
 pub fn open_lock(path: &Path) -> io::Result<File> {
     let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
     File::options().write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow).open(path)
+}
+
+/// An exclusive lock of a file or directory. Dropping it releases the lock even if a child process that has
+/// just been forked holds a copy of the descriptor.
+#[derive(Debug)]
+pub struct FileLock(File);
+
+impl FileLock {
+    /// Locks `file`. Returns None if another process, or another part of this one, holds the lock.
+    pub fn try_new(file: File) -> io::Result<Option<FileLock>> {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(FileLock(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Fails only for an invalid descriptor; closing the file releases the lock as well.
+        let _closed = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// Opens a regular file to read it.
@@ -69,7 +117,6 @@ pub fn resolved(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -95,6 +142,33 @@ mod tests {
             assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{trap}");
             fs::remove_file(&path).unwrap();
         }
+    }
+
+    /// A forked process has such a copy until it runs its program.
+    #[test]
+    fn a_dropped_lock_is_released_while_a_copy_of_its_descriptor_is_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let file = open_lock(&path).unwrap();
+        let copy = file.try_clone().unwrap();
+        let held = FileLock::try_new(file).unwrap().unwrap();
+        assert!(FileLock::try_new(open_lock(&path).unwrap()).unwrap().is_none());
+        drop(held);
+        assert!(FileLock::try_new(open_lock(&path).unwrap()).unwrap().is_some());
+        drop(copy);
+    }
+
+    #[test]
+    fn replaced_files_are_complete_and_readable_by_their_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.json");
+        for contents in [&b"first"[..], b"2nd"] {
+            replace(&path, contents).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), contents);
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no draft is left");
+        }
+        assert_eq!(parent(Path::new("state.json")), Path::new("."));
     }
 
     #[test]

@@ -458,7 +458,7 @@ pub mod peer_client {
             self.inner.unary(req, path, codec).await
         }
         /// Returns the state of the log. A member with an empty log calls it before it participates in
-        /// Raft (crates/raft-node/src/rejoin.rs).
+        /// Raft (crates/raft-node/src/core/inquiry.rs).
         pub async fn inquire(
             &mut self,
             request: impl tonic::IntoRequest<super::InquireRequest>,
@@ -649,7 +649,7 @@ pub mod peer_server {
             request: tonic::Request<super::MembersRequest>,
         ) -> std::result::Result<tonic::Response<super::MembersResponse>, tonic::Status>;
         /// Returns the state of the log. A member with an empty log calls it before it participates in
-        /// Raft (crates/raft-node/src/rejoin.rs).
+        /// Raft (crates/raft-node/src/core/inquiry.rs).
         async fn inquire(
             &self,
             request: tonic::Request<super::InquireRequest>,

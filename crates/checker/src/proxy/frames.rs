@@ -28,7 +28,7 @@ impl MessageReader {
     pub async fn next(&mut self) -> Result<Option<ProxyMessage>, h2::Error> {
         loop {
             if let Some((prefix, bytes)) = grpc::take(&mut self.buffer) {
-                return Ok(Some(ProxyMessage { compressed: prefix.is_compressed, bytes }));
+                return Ok(Some(ProxyMessage { compressed: prefix.format != 0, bytes }));
             }
             let Some(piece) = self.body.data().await.transpose()? else { return Ok(None) };
             // Fails only on a closed stream, which needs no window.

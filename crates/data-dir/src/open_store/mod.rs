@@ -14,6 +14,7 @@ use raft_node::{LogIndex, LogPosition, LogSpan, StoreChoice, StoreFound, StoreSt
 use sha1::{Digest, Sha1};
 
 use crate::directory::Directory;
+use process::files;
 use process::log::causes;
 
 /// An opened store, and whether it contains the state that the log depends on.
@@ -205,13 +206,12 @@ fn set_aside(dir: &Path) -> Result<(), OpenStoreError> {
         let path = path.to_owned();
         move |source| OpenStoreError::Io { attempt, path, source }
     };
-    let parent = dir.parent().expect("a store lies in a data directory");
     let free = (1..)
         .map(|number| dir.with_extension(format!("damaged-{number}")))
         .find(|aside| !aside.exists())
         .expect("numbers do not end");
     std::fs::rename(dir, &free).map_err(io_error("set aside", dir))?;
-    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_error("sync", parent))?;
+    files::sync_parent(dir).map_err(io_error("sync the directory of", dir))?;
     tracing::warn!(aside = %free.display(), "corrupt store was moved aside; it can be removed");
     Ok(())
 }

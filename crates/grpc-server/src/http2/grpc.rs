@@ -51,14 +51,15 @@ pub fn frame_prefix(bytes: usize) -> Result<[u8; PREFIX_BYTES], Status> {
     api::grpc::prefix(bytes).ok_or_else(|| grpc_errors::too_large_to_send(bytes))
 }
 
-/// Returns the length of the message after `prefix`. Rejects compressed messages and messages that are too
-/// large.
+/// Returns the length of the message after `prefix`. Rejects messages that are too large, and compressed
+/// ones.
 pub(super) fn accepted_length(prefix: Prefix, bytes_max: usize) -> Result<usize, Status> {
     let length = prefix.message_bytes;
-    match prefix.is_compressed {
-        true => Err(grpc_errors::compressed_unannounced()),
-        false if length > bytes_max => Err(grpc_errors::too_large(length, bytes_max)),
-        false => Ok(length),
+    match prefix.format {
+        _ if length > bytes_max => Err(grpc_errors::too_large(length, bytes_max)),
+        0 => Ok(length),
+        1 => Err(grpc_errors::compressed_unannounced()),
+        format => Err(grpc_errors::unknown_format(format)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use process::command_line::quoted;
+use process::command_line::{MAN, quoted};
 use process::visible::visible;
 
 const MOVED: [&str; 6] = ["import", "restore", "archive", "inspect", "member", "top"];
@@ -12,7 +12,11 @@ const MOVED: [&str; 6] = ["import", "restore", "archive", "inspect", "member", "
 /// Returns the line of `kvctl` that does the same, if the first argument is such a command.
 pub fn line(arguments: &[OsString]) -> Option<String> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let command = words.first().filter(|first| MOVED.contains(&first.as_str()))?;
+    let command = words.first().filter(|first| MOVED.contains(&first.as_str()));
+    let Some(command) = command else {
+        let is_moved = words.len() == 2 && words[0] == MAN && MOVED.contains(&words[1].as_str());
+        return is_moved.then(|| format!("kvctl {MAN} {}", words[1]));
+    };
     // `kvctl restore` reads archives; `import` read them as well.
     let is_archive = words.iter().any(|word| word.contains("s3://"));
     let command = if command == "import" && is_archive { "restore" } else { command };
@@ -48,6 +52,9 @@ mod tests {
             ("top --endpoints=a:1", Some("kvctl top --metrics-endpoints=a:1")),
             ("archive --endpoints a:1 --to $d", Some("kvctl archive --endpoints a:1 --to '$d'")),
             ("inspect", Some("kvctl inspect")),
+            ("man top", Some("kvctl man top")),
+            ("man check-config", None),
+            ("man", None),
             ("check-config", None),
             ("snapshot save f", None),
             ("--name import", None),

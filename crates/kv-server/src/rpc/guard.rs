@@ -51,6 +51,33 @@ impl<'h> KnownFields<'h> {
         let encoding = self.encoding.filter(|encoding| *encoding != "identity")?;
         Some(encoding.to_str().unwrap_or_default())
     }
+
+    pub fn metadata(&self) -> CallMetadata {
+        let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
+        CallMetadata {
+            has_valid_version: self.client_version.is_none_or(is_text),
+            needs_leader: self.has_leader.is_some_and(|value| value == "true"),
+        }
+    }
+}
+
+/// Metadata that may reject a call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallMetadata {
+    /// False if the client's version is not text.
+    pub has_valid_version: bool,
+    /// True if the client requires a member with a leader.
+    pub needs_leader: bool,
+}
+
+impl CallMetadata {
+    fn check(self, has_leader: impl FnOnce() -> bool) -> Result<(), Error> {
+        match self {
+            CallMetadata { has_valid_version: false, .. } => Err(Error::InvalidClientAPIVersion),
+            CallMetadata { needs_leader: true, .. } if !has_leader() => Err(Error::NoLeader),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The call that the implementation of a method serves. Cheap to clone.
@@ -73,9 +100,9 @@ impl ServedCall {
     }
 }
 
-/// Checks whether this member can serve a call: its metadata, the rule for learners, and the fence.
-pub fn check(member: &Member, method: Method, known: &KnownFields<'_>) -> Result<(), Error> {
-    check_against(known, || member.status().leader.is_some())?;
+/// Checks whether this member can serve a call now: its metadata, the rule for learners, and the fence.
+pub fn check(member: &Member, method: Method, metadata: CallMetadata) -> Result<(), Error> {
+    metadata.check(|| member.status().leader.is_some())?;
     match methods::of(method).learner {
         LearnerRule::Voter => check_voter(member)?,
         LearnerRule::Any => {}
@@ -107,18 +134,6 @@ fn check_intact(member: &Member, method: Method) -> Result<(), Error> {
     }
 }
 
-/// Reports whether the client requires a member with a leader.
-pub fn needs_leader(known: &KnownFields<'_>) -> bool {
-    known.has_leader.is_some_and(|value| value == "true")
-}
-
-fn check_against(known: &KnownFields<'_>, has_leader: impl FnOnce() -> bool) -> Result<(), Error> {
-    if known.client_version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
-        return Err(Error::InvalidClientAPIVersion);
-    }
-    if needs_leader(known) && !has_leader() { Err(Error::NoLeader) } else { Ok(()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +157,7 @@ mod tests {
                 has_leader: asked.as_ref(),
                 ..KnownFields::default()
             };
-            assert_eq!(check_against(&known, || has_leader), wanted, "{version:?}, {asked:?}");
+            assert_eq!(known.metadata().check(|| has_leader), wanted, "{version:?}, {asked:?}");
         }
     }
 

@@ -165,7 +165,8 @@ fn summary(inventory: &Inventory) -> String {
         false => ranges.join(", "),
     };
     let objects = inventory.bases.len() + inventory.segments.len();
-    format!("{objects} objects verified, all intact; restorable revisions: {ranges}")
+    let noun = if objects == 1 { "object" } else { "objects" };
+    format!("{objects} {noun} verified, all intact; restorable revisions: {ranges}")
 }
 
 /// History of the objects that were read, in the order of their revisions.

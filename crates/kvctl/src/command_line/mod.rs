@@ -19,7 +19,13 @@ use tree::NAME;
 
 /// Runs the command that the first argument names. Returns the exit status of the process.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut arguments = arguments;
+    let mut arguments: Vec<OsString> = arguments.collect();
+    // `help COMMAND` is `COMMAND --help`.
+    if arguments.len() > 1 && arguments[0] == "help" {
+        arguments.rotate_left(1);
+        *arguments.last_mut().expect("two or more") = OsString::from("--help");
+    }
+    let mut arguments = arguments.into_iter();
     let Some(first) = arguments.next() else {
         let _unwritten = io::stderr().write_all(tree::help().as_bytes());
         return ExitCode::from(2);

@@ -16,7 +16,7 @@
 //!   copies of it.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -253,16 +253,8 @@ impl ImportPlace {
     fn write_mark(&mut self, stage: Stage, log: Option<String>) -> Result<(), PlaceError> {
         self.mark = Mark { stage, log, ..self.mark.clone() };
         let path = self.directory.live_import_path();
-        let draft = path.with_extension("tmp");
         let bytes = serde_json::to_vec_pretty(&self.mark).expect("a mark has only text and numbers");
-        let write = || {
-            let mut file = files::create(&draft)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            sync_parent(&path)
-        };
-        write().map_err(io_error("write", &path))
+        files::replace(&path, &bytes).map_err(io_error("write", &path))
     }
 
     /// Returns the SHA-256 of the names and contents of the log files.
@@ -306,15 +298,11 @@ fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Pla
     move |source| PlaceError::Io { attempt, path, source }
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
-    File::open(path.parent().expect("a file lies in a directory"))?.sync_all()
-}
-
 /// Durably removes a file, which may be missing.
 fn remove_file(path: &Path) -> Result<(), PlaceError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.and_then(|()| sync_parent(path)).map_err(io_error("remove", path)),
+        removed => removed.and_then(|()| files::sync_parent(path)).map_err(io_error("remove", path)),
     }
 }
 

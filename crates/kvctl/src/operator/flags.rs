@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 use super::client::OperatorClient;
 use config::{KeyPair, PortTls};
@@ -21,7 +22,7 @@ pub struct ClientTlsFlags {
     #[arg(long, env = "ETCDCTL_KEY", requires = "cert")]
     key: Option<PathBuf>,
     /// Accept any certificate of the servers. For tests.
-    #[arg(long, env = "ETCDCTL_INSECURE_SKIP_TLS_VERIFY")]
+    #[arg(long, env = "ETCDCTL_INSECURE_SKIP_TLS_VERIFY", value_parser = BoolishValueParser::new())]
     insecure_skip_tls_verify: bool,
 }
 
@@ -37,8 +38,8 @@ pub struct ClientFlags {
     /// the flags of a process but not its environment.
     #[arg(long, env = "ETCDCTL_USER", hide_env_values = true)]
     user: Option<String>,
-    /// The password, if --user has the name only.
-    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true, requires = "user")]
+    /// The password, if --user has the name only; ignored without --user.
+    #[arg(long, env = "ETCDCTL_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 }
 
@@ -128,6 +129,7 @@ mod tests {
             ("--user root:a:b", Ok(Some(("root", "a:b")))),
             ("--user root --password secret", Ok(Some(("root", "secret")))),
             ("--user root", Err(())),
+            ("--password secret", Ok(None)),
         ] {
             let found = flags(line).user().map_err(drop);
             let wanted = wanted.map(|user| user.map(|(name, word)| (name.to_owned(), word.to_owned())));

@@ -52,7 +52,7 @@ impl PartialReply {
                 self.body_bytes
             )));
         };
-        if prefix.is_compressed {
+        if prefix.format != 0 {
             return Err(CallFailure::protocol("reply is compressed, which was not asked for"));
         }
         let (length, got) = (prefix.message_bytes, self.body_bytes);

@@ -60,7 +60,7 @@ impl ClientWatchStream {
 
     /// Returns the first message in the buffer if it is complete.
     fn take_message(&mut self) -> Result<Option<Bytes>, CallFailure> {
-        if Prefix::of(&self.buffer).is_some_and(|prefix| prefix.is_compressed) {
+        if Prefix::of(&self.buffer).is_some_and(|prefix| prefix.format != 0) {
             return Err(CallFailure::protocol("watch response is compressed, which was not asked for"));
         }
         Ok(api::grpc::take(&mut self.buffer).map(|(_, message)| message))

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::{ExitCode, Termination};
 
-use clap::{Command, FromArgMatches, Parser};
+use clap::{Arg, Command, FromArgMatches, Parser};
 
 use crate::log::causes;
 use crate::visible::visible;
@@ -48,9 +48,10 @@ pub fn parse<A: Parser>(command: &str, arguments: impl Iterator<Item = OsString>
 
 fn parse_as<A: FromArgMatches>(
     command: &str,
-    mut definition: Command,
+    definition: Command,
     arguments: impl Iterator<Item = OsString>,
 ) -> Result<A, ExitCode> {
+    let mut definition = without_empty_variables(definition);
     let named = std::iter::once(OsString::from(command)).chain(arguments);
     let matches = definition.try_get_matches_from_mut(named);
     let parsed = matches.and_then(|mut matches| {
@@ -60,4 +61,12 @@ fn parse_as<A: FromArgMatches>(
         let _unwritten = error.print();
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
     })
+}
+
+/// Makes empty environment variables count as unset, as etcdctl does.
+fn without_empty_variables(definition: Command) -> Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    definition
+        .mut_args(|arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg })
+        .mut_subcommands(without_empty_variables)
 }

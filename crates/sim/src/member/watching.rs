@@ -100,7 +100,7 @@ impl MemberHub {
 fn messages(mut bytes: BytesMut) -> Vec<WatchResponse> {
     let mut messages = Vec::new();
     while let Some((prefix, message)) = grpc::take(&mut bytes) {
-        assert!(!prefix.is_compressed, "it was not asked for");
+        assert_eq!(prefix.format, 0, "it was not asked for");
         messages.push(WatchResponse::decode(message).expect("a response"));
     }
     assert!(bytes.is_empty(), "half a message");

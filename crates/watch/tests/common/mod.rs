@@ -131,7 +131,7 @@ impl Client {
     /// The responses in gRPC frames.
     fn decode(&mut self, responses: &mut Vec<WatchResponse>) {
         while let Some((prefix, message)) = grpc::take(&mut self.begun) {
-            assert!(!prefix.is_compressed);
+            assert_eq!(prefix.format, 0);
             let response = WatchResponse::decode(message).unwrap();
             assert_eq!(response.encoded_len(), prefix.message_bytes, "the canonical encoding");
             let header = response.header.as_ref().unwrap();

@@ -247,12 +247,13 @@ async fn messages_are_cut_at_their_borders_however_they_arrive() {
 #[tokio::test(start_paused = true)]
 async fn a_wrong_message_ends_the_call_in_the_words_of_grpc_go() {
     let large = [&[0][..], &(MESSAGE_BYTES_MAX as u32 + 1).to_be_bytes()].concat();
+    let large_and_compressed = [&[1][..], &large[1..]].concat();
+    let too_large =
+        format!("grpc: received message larger than max ({} vs. {MESSAGE_BYTES_MAX})", (1 << 20) + 1);
     let cases = [
-        (
-            large,
-            "8",
-            format!("grpc: received message larger than max ({} vs. {MESSAGE_BYTES_MAX})", (1 << 20) + 1),
-        ),
+        (large, "8", too_large.clone()),
+        (large_and_compressed, "8", too_large),
+        (vec![2, 0, 0, 0, 0], "13", "grpc: received unexpected payload format 2".to_owned()),
         (vec![1, 0, 0, 0, 0], "13", "grpc: compressed flag set with identity or empty encoding".to_owned()),
     ];
     for (bytes, code, text) in cases {

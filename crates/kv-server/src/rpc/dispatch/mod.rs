@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::concurrency::{self, WaitingPlaces};
-use super::guard::{self, KnownFields, ServedCall};
+use super::guard::{self, CallMetadata, KnownFields, ServedCall};
 use super::{deadline, kv, lease};
 use crate::audit::{AuditSubject, AuditedCall};
 use crate::member::Member;
@@ -71,10 +71,7 @@ struct Shared {
 pub struct Call {
     method: Method,
     deadline: Option<Instant>,
-    /// Reports whether this member can satisfy its metadata.
-    metadata: Result<(), Error>,
-    /// True for calls that fail when the leader is lost, if they are streams.
-    needs_leader: bool,
+    metadata: CallMetadata,
     requester: Requester,
     span: Option<Arc<CallSpan>>,
 }
@@ -135,6 +132,12 @@ impl Dispatcher {
         CallInProgress::begin(&self.shared.metrics, call.method, call.span.clone())
     }
 
+    /// Checks whether this member can serve the call now. The message of a unary call may follow its headers
+    /// much later.
+    fn check(&self, call: &Call) -> Result<(), Error> {
+        guard::check(self.member(), call.method, call.metadata)
+    }
+
     /// Runs `work` if the caller may make the call, until its deadline.
     async fn guarded<T>(
         &self,
@@ -169,8 +172,11 @@ impl Dispatcher {
         let line = self.member().audited(&call.requester, call.method)?;
         let is_short =
             matches!(call.method, Method::KvPut | Method::KvRange | Method::KvTxn | Method::KvDeleteRange);
-        Some(Box::new(if is_short || message.len() <= KEPT_BYTES_MAX {
+        Some(Box::new(if is_short {
             line.with_request(message.clone())
+        } else if message.len() <= KEPT_BYTES_MAX {
+            // A copy: the message is a part of a receive buffer, which it would retain.
+            line.with_request(Bytes::copy_from_slice(message))
         } else {
             // These methods name one range at most, so a rejection needs no search for it.
             line.with_subject(AuditSubject::of(call.method, message.clone(), None))
@@ -209,9 +215,7 @@ impl CallHandler for Dispatcher {
         let deadline = deadline.inspect_err(|status| {
             CallInProgress::begin(metrics, method, span.clone()).end(status.code());
         })?;
-        let metadata = guard::check(member, method, &known);
-        let needs_leader = guard::needs_leader(&known);
-        let call = Call { method, deadline, metadata, needs_leader, requester, span };
+        let call = Call { method, deadline, metadata: known.metadata(), requester, span };
         Ok(match method.kind() {
             CallKind::Unary => BegunCall::Unary(call),
             CallKind::ClientStream | CallKind::ServerStream | CallKind::BidiStream => BegunCall::Stream(call),
@@ -230,10 +234,10 @@ impl CallHandler for Dispatcher {
     fn answer_now(&self, call: &Call, message: &Bytes, send: &mut SendNow<'_>) -> bool {
         let member = self.member();
         let may_be_now = call.method == Method::KvRange
-            && call.metadata.is_ok()
             && call.span.is_none()
             && member.audit.is_none()
-            && member.usage.is_none();
+            && member.usage.is_none()
+            && self.check(call).is_ok();
         let began = Instant::now();
         if !may_be_now || call.deadline.is_some_and(|deadline| deadline <= began) {
             return false;
@@ -285,7 +289,7 @@ impl CallHandler for Dispatcher {
         let messages = MessageCounter::new(&self.shared.metrics, call.method);
         requests.counted_by(messages.clone());
         replies.counted_by(messages);
-        let status = self.streamed(&call, requests, replies).await.unwrap_or_else(|status| status);
+        let status = self.streamed(&call, requests, replies).await;
         counted.end(status.code());
         status
     }

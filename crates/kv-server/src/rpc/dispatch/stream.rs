@@ -28,16 +28,27 @@ use crate::member::LeaderLoss;
 use crate::methods::{self, IntactRule};
 
 impl Dispatcher {
-    /// Serves a call until it completes, fails, or has to end early.
-    pub(super) async fn streamed(
+    /// Serves a call until it completes, fails, or has to end early. A call with one request is audited with
+    /// its first response, or with its status.
+    pub(super) async fn streamed(&self, call: &Call, requests: Requests, replies: Replies) -> Status {
+        let mut audited = None;
+        let done = self.served_to_its_end(call, requests, replies, &mut audited).await;
+        if let Some(line) = audited {
+            line.end(done.as_ref().map(|()| None));
+        }
+        done.map_or_else(|status| status, |()| Status::new(Code::Ok, ""))
+    }
+
+    async fn served_to_its_end(
         &self,
         call: &Call,
         requests: Requests,
         replies: Replies,
-    ) -> Result<Status, Status> {
-        call.metadata.map_err(grpc_errors::refused)?;
+        audited: &mut Option<Box<AuditedCall>>,
+    ) -> Result<(), Status> {
+        self.check(call).map_err(grpc_errors::refused)?;
         let member = self.member();
-        let loss = call.needs_leader.then(|| member.leader_loss.clone());
+        let loss = call.metadata.needs_leader.then(|| member.leader_loss.clone());
         let reads_state = methods::of(call.method).state == IntactRule::Intact;
         // Created now, because the fence may be lowered again before it is polled.
         let raised = reads_state.then(|| member.fence.raised());
@@ -45,40 +56,46 @@ impl Dispatcher {
             tokio::select! {
                 biased;
                 status = early(loss, raised) => Err(status),
-                status = self.served_stream(call, requests, replies) => Ok(status),
+                done = self.served_stream(call, requests, replies, audited) => done,
             }
         };
         self.guarded(call, work).await
     }
 
-    async fn served_stream(&self, call: &Call, requests: Requests, replies: Replies) -> Status {
+    async fn served_stream(
+        &self,
+        call: &Call,
+        requests: Requests,
+        replies: Replies,
+        audited: &mut Option<Box<AuditedCall>>,
+    ) -> Result<(), Status> {
         let (member, requester) = (self.member(), &call.requester);
         match call.method {
-            Method::Watch => watch::serve(member, requester, requests, replies).await,
+            Method::Watch => completed(watch::serve(member, requester, requests, replies).await),
             Method::LeaseKeepAlive => {
-                lease::keep_alive(member, &self.shared.leases, requester, requests, replies).await
+                let leases = &self.shared.leases;
+                completed(lease::keep_alive(member, leases, requester, requests, replies).await)
             }
             // Boxed to keep the future of an idle watch stream small.
-            _ => Box::pin(self.responses(call, requests, replies)).await,
+            _ => Box::pin(self.responses(call, requests, replies, audited)).await,
         }
     }
 
-    /// Serves a call with one request and a stream of responses. It is audited with its first response.
-    async fn responses(&self, call: &Call, mut requests: Requests, mut replies: Replies) -> Status {
-        let message = match requests.only().await {
-            Ok(message) => message,
-            Err(status) => return status,
-        };
-        let mut audited = self.audited(call, &message);
-        let done = tokio::select! {
+    /// Serves a call with one request and a stream of responses.
+    async fn responses(
+        &self,
+        call: &Call,
+        mut requests: Requests,
+        mut replies: Replies,
+        audited: &mut Option<Box<AuditedCall>>,
+    ) -> Result<(), Status> {
+        let message = requests.only().await?;
+        *audited = self.audited(call, &message);
+        tokio::select! {
             biased;
             status = requests.excess() => Err(status),
-            done = self.send_responses(call, message, &mut replies, &mut audited) => done,
-        };
-        if let Some(line) = audited {
-            line.end(done.as_ref().map(|()| None));
+            done = self.send_responses(call, message, &mut replies, audited) => done,
         }
-        done.map_or_else(|status| status, |()| Status::new(Code::Ok, ""))
     }
 
     /// Decodes the request, calls the method of its service, and sends the responses.
@@ -106,6 +123,11 @@ impl Dispatcher {
             other => unreachable!("{} has no stream of responses", other.path()),
         }
     }
+}
+
+/// Returns whether a stream with this status has completed.
+fn completed(status: Status) -> Result<(), Status> {
+    if status.code() == Code::Ok { Ok(()) } else { Err(status) }
 }
 
 /// Returns the next message. Polls for it only while the client takes responses: until then, a message that

@@ -88,7 +88,7 @@ impl Dispatcher {
             ($service:expr, $method:ident) => {{
                 let service = $service;
                 let request = decoded(message, RequestForm::Unary)?;
-                call.metadata.map_err(grpc_errors::refused)?;
+                self.check(call).map_err(grpc_errors::refused)?;
                 encoded(service.$method(Request::new(request)).await?)
             }};
         }
@@ -97,10 +97,8 @@ impl Dispatcher {
             Method::KvPut => answer_of!(self.key_space(call, parts), put),
             Method::KvDeleteRange => answer_of!(self.key_space(call, parts), delete_range),
             Method::KvTxn => {
-                let (member, mut service) = (self.member(), self.key_space(call, parts));
-                let admitted =
-                    admit_txn(member, call.requester.client(), call.metadata, message, room).await?;
-                let (request, memory) = admitted;
+                let mut service = self.key_space(call, parts);
+                let (request, memory) = self.admit_txn(call, message, room).await?;
                 service.txn_memory = memory;
                 encoded(service.txn(Request::new(request)).await?)
             }
@@ -187,29 +185,33 @@ type ReadTxn = Result<(TxnRequest, Result<(), Error>), DecodeError>;
 /// Memory of a transaction that is not short; see `txn_memory` of the service `KV`.
 type TxnMemory = Option<Box<Pass>>;
 
-/// Decodes a transaction with apply's decoder, which limits nesting. It rejects too many operations while
-/// decoding; etcd does after checking the metadata.
-async fn admit_txn(
-    member: &Member,
-    client: ClientId,
-    metadata: Result<(), Error>,
-    message: Bytes,
-    room: Room<'_>,
-) -> Result<(TxnRequest, TxnMemory), Status> {
-    let here = match message.len() <= DECODED_HERE_BYTES_MAX {
-        true => read_txn(message.clone(), member.limits.txn_ops_max, SHORT_TXN_FIELDS_MAX),
-        false => Err(DecodeError::TooMany),
-    };
-    let (read, memory) = match here {
-        Err(DecodeError::TooMany) => Box::pin(convert_txn(member, client, message, room)).await?,
-        here => (here, None),
-    };
-    if !matches!(read, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
-        metadata.map_err(grpc_errors::refused)?;
+impl Dispatcher {
+    /// Decodes a transaction with apply's decoder, which limits nesting. It rejects too many operations while
+    /// decoding; etcd does after checking the metadata.
+    async fn admit_txn(
+        &self,
+        call: &Call,
+        message: Bytes,
+        room: Room<'_>,
+    ) -> Result<(TxnRequest, TxnMemory), Status> {
+        let member = self.member();
+        let here = match message.len() <= DECODED_HERE_BYTES_MAX {
+            true => read_txn(message.clone(), member.limits.txn_ops_max, SHORT_TXN_FIELDS_MAX),
+            false => Err(DecodeError::TooMany),
+        };
+        let (read, memory) = match here {
+            Err(DecodeError::TooMany) => {
+                Box::pin(convert_txn(member, call.requester.client(), message, room)).await?
+            }
+            here => (here, None),
+        };
+        if !matches!(read, Err(DecodeError::Malformed(_) | DecodeError::Field)) {
+            self.check(call).map_err(grpc_errors::refused)?;
+        }
+        let (request, valid) = read.map_err(|error| grpc_errors::undecodable(&error))?;
+        valid.map_err(grpc_errors::refused)?;
+        Ok((request, memory))
     }
-    let (request, valid) = read.map_err(|error| grpc_errors::undecodable(&error))?;
-    valid.map_err(grpc_errors::refused)?;
-    Ok((request, memory))
 }
 
 fn read_txn(message: Bytes, ops_max: usize, fields_max: usize) -> ReadTxn {

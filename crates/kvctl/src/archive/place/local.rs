@@ -5,12 +5,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::super::inventory::{BASES, HEAD, IDENTITY, SEGMENTS};
 use super::error::{PlaceError, bytes_max};
-use process::files;
+use process::files::{self, FileLock};
 
 /// Extension of files being written.
 const DRAFT: &str = "tmp";
@@ -22,7 +21,7 @@ const LOCK: &str = "lock";
 pub struct Local {
     root: PathBuf,
     /// Locked as long as it is open.
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 /// A draft that is removed on drop unless it has become an object. A draft that did not fit would take
@@ -72,12 +71,9 @@ impl Local {
         let made = builder.recursive(true).mode(0o700).create(root);
         made.map_err(failed("make", root))?;
         let path = root.join(LOCK);
-        let lock = files::open_lock(&path).map_err(failed("open", &path))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(PlaceError::Taken(root.display().to_string())),
-            Err(source) => return Err(failed("lock", &path)(source.into())),
-        }
+        let file = files::open_lock(&path).map_err(failed("open", &path))?;
+        let lock = FileLock::try_new(file).map_err(failed("lock", &path))?;
+        let lock = lock.ok_or_else(|| PlaceError::Taken(root.display().to_string()))?;
         let place = Local { root: root.to_owned(), _lock: Some(lock) };
         for directory in ["", BASES, SEGMENTS] {
             let path = root.join(directory);
@@ -189,7 +185,7 @@ fn sync(directory: &Path) -> Result<(), PlaceError> {
 }
 
 fn sync_parent(path: &Path) -> Result<(), PlaceError> {
-    sync(path.parent().expect("an object lies in a directory"))
+    files::sync_parent(path).map_err(failed("sync the directory of", path))
 }
 
 fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {

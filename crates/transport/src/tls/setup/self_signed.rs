@@ -1,8 +1,6 @@
 //! Certificates of `--auto-tls` and `--peer-auto-tls`: created once, stored in the data directory, and
 //! replaced after they have expired.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -80,11 +78,7 @@ fn make(pair: &config::KeyPair, directory: &Path, urls: &Urls, years: u64) -> Re
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), TlsError> {
     let failed = |source| TlsError::Write { path: path.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failed)?;
-    let draft = path.with_extension("tmp");
-    let mut file = files::create(&draft).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    std::fs::rename(&draft, path).map_err(failed)?;
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+    files::replace(path, text.as_bytes()).map_err(failed)
 }
 
 #[cfg(test)]
