@@ -242,11 +242,7 @@ async fn read_message(
 /// Returns the length from the prefix. A message that is too large is rejected before any of it is stored.
 fn message_length(prefixed: &[u8], bytes_max: usize) -> Result<usize, ReadError> {
     let prefix = Prefix::of(prefixed).expect("the caller has read the prefix");
-    let length = grpc::accepted_length(prefix, bytes_max).map_err(ReadError::Refused);
-    match prefixed[0] {
-        0 | 1 => length,
-        flag => Err(ReadError::Refused(grpc_errors::unknown_format(flag))),
-    }
+    grpc::accepted_length(prefix, bytes_max).map_err(ReadError::Refused)
 }
 
 async fn send_message(
