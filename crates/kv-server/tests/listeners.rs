@@ -276,6 +276,13 @@ async fn the_status_page_and_its_figures_are_on_the_metrics_port_alone() {
     }
     assert_eq!(ask(port, "POST /ui/").0, "405");
     assert_eq!(ask(member.client_port, "GET /ui/status.json").0, "404", "not where clients are");
+    for path in ["/ui", "/ui/"] {
+        let (status, body) = ask(member.client_port, &format!("GET {path}"));
+        assert!(
+            status == "404" && body.contains("/ui/ on the listeners of --listen-metrics-urls"),
+            "{path}: {body}"
+        );
+    }
 
     let mut kv = member.kv().await;
     let deadline = std::time::Instant::now() + PATIENCE;

@@ -81,6 +81,9 @@ async fn fallback(State(http): State<Http>, request: Request) -> Response {
     match http.gateway {
         Some(gateway) if Gateway::has(request.uri().path()) => gateway.answer(request).await,
         Some(_) if request.uri().path() == "/v3" => redirect(&request, "/v3/"),
+        _ if matches!(request.uri().path(), "/ui" | "/ui/") => {
+            plain(StatusCode::NOT_FOUND, ui::NOT_ON_CLIENT_PORT)
+        }
         _ => not_found(),
     }
 }

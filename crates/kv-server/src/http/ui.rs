@@ -19,6 +19,9 @@ use sha2::{Digest, Sha256};
 use super::handler::{Http, not_found, response};
 
 const PAGE: &str = include_str!("ui/page.html");
+/// Response to a request for the page on the client port. Names no address: the client is not authenticated.
+pub(super) const NOT_ON_CLIENT_PORT: &str =
+    "404 page not found: the status page is at /ui/ on the listeners of --listen-metrics-urls";
 /// The page links its advice to headings of this document.
 const TROUBLESHOOT: &str = include_str!("../../../../docs/operate/troubleshoot.md");
 
