@@ -14,11 +14,14 @@
 use std::cell::Cell;
 use std::fmt::Write;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::Method;
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
 
 use super::calls::SlowCall;
 use super::counters::Metrics;
@@ -123,11 +126,7 @@ impl SlowCalls {
         call: F,
     ) -> impl Future<Output = F::Output> + use<F> {
         let watched = TimedCall { slow: self.clone(), method, request_bytes, began: Instant::now() };
-        SPENT.scope(CallTimes { span, ..CallTimes::default() }, async move {
-            // Dropped inside the scope, even if the call is cancelled.
-            let _reported_at_the_end = watched;
-            call.await
-        })
+        SPENT.scope(CallTimes { span, ..CallTimes::default() }, WatchedCall { call, watched })
     }
 
     /// Records a completed call, watched or not, and logs a warning if it was slow.
@@ -164,6 +163,24 @@ impl SlowCalls {
             unlogged,
             "request stats"
         );
+    }
+}
+
+pin_project! {
+    /// A call and its report, dropped in this order inside the scope of the call's stages, even if the call
+    /// is cancelled. An async block would store the call twice.
+    struct WatchedCall<F> {
+        #[pin]
+        call: F,
+        watched: TimedCall,
+    }
+}
+
+impl<F: Future> Future for WatchedCall<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().call.poll(context)
     }
 }
 

@@ -13,7 +13,7 @@ mod unary; // one request, one response
 
 mod long; // responses that are produced while they are sent
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use ::auth::Connection;
@@ -138,11 +138,12 @@ impl Dispatcher {
         guard::check(self.member(), call.method, call.metadata)
     }
 
-    /// Runs `work` if the caller may make the call, until its deadline.
+    /// Runs `work` if the caller may make the call, until its deadline. `work` is pinned by the caller,
+    /// because each function that awaits a future passed by value stores it once more.
     async fn guarded<T>(
         &self,
         call: &Call,
-        work: impl Future<Output = Result<T, Status>>,
+        work: Pin<&mut impl Future<Output = Result<T, Status>>>,
     ) -> Result<T, Status> {
         let permitted = pin!(async {
             match methods::of(call.method).access {

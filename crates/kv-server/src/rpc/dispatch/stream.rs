@@ -52,13 +52,13 @@ impl Dispatcher {
         let reads_state = methods::of(call.method).state == IntactRule::Intact;
         // Created now, because the fence may be lowered again before it is polled.
         let raised = reads_state.then(|| member.fence.raised());
-        let work = async {
+        let work = pin!(async {
             tokio::select! {
                 biased;
                 status = early(loss, raised) => Err(status),
                 done = self.served_stream(call, requests, replies, audited) => done,
             }
-        };
+        });
         self.guarded(call, work).await
     }
 

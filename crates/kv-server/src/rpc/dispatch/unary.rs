@@ -19,6 +19,7 @@ use grpc_server::http2::{Answer, Room, framed};
 use prost::Message;
 use state_machine::command::{self, DecodeError, SHORT_TXN_FIELDS_MAX};
 use state_machine::validate;
+use std::pin::pin;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -48,7 +49,8 @@ impl Dispatcher {
         let audited = self.audited(call, &message);
         let usage = self.member().usage.as_ref();
         let sampled = usage.and_then(|usage| usage.sample(call.method, &message));
-        let answer = self.guarded(call, self.answer(call, message, room)).await;
+        let answering = pin!(self.answer(call, message, room));
+        let answer = self.guarded(call, answering).await;
         let frame = match &answer {
             Ok(Answer::Whole(frame) | Answer::WithMetadata(_, frame)) => Some(frame),
             Ok(Answer::Long(_)) | Err(_) => None,
